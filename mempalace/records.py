@@ -243,10 +243,7 @@ def jsonl(source: Source, ledger: Ledger) -> Iterator[Record]:
             return
         number += 1
         try:
-            if _LONG_NUMBER in raw.translate(_DIGITS):
-                value = _loads_slow(raw)
-            else:
-                value = orjson.loads(raw)
+            value = _loads_slow(raw) if _LONG_NUMBER in raw.translate(_DIGITS) else orjson.loads(raw)
         except ValueError:
             if raw.strip(_SPACE):
                 yield from _mend(raw, number, offset, ledger)
@@ -383,7 +380,32 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except (TypeError, ValueError):
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
+        return "".join(_write(value)).encode("utf-8", "replace")
+
+
+def _write(value: Any) -> Iterator[str]:
+    """JSON text, written without recursion: orjson stops at 254 levels, json at the interpreter's limit."""
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, _Piece):
+            yield item
+        elif isinstance(item, dict):
+            parts: list[Any] = []
+            for key, member in item.items():
+                parts += [_Piece("," if parts else ""), _Piece(json.dumps(str(key), ensure_ascii=False) + ":"), member]
+            stack += [_Piece("}"), *reversed(parts), _Piece("{")]
+        elif isinstance(item, list | tuple):
+            parts = []
+            for member in item:
+                parts += [_Piece("," if parts else ""), member]
+            stack += [_Piece("]"), *reversed(parts), _Piece("[")]
+        else:
+            yield json.dumps(item, ensure_ascii=False, default=str)
+
+
+class _Piece(str):
+    """Finished JSON text on the stack of `_write`."""
 
 
 def decode(raw: bytes) -> tuple[str, bool]:

@@ -1,0 +1,128 @@
+"""Text -> WordPiece token ids, as BERT's uncased tokenizer gives them, with a cache from word to ids.
+
+Both bundled models share this vocabulary (MiniLM's has 994 unused entries more, so ids differ and counts do
+not). The cache makes it two to three times as fast as the tokenizers library on conversations; a test
+compares the two on real text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache
+
+from mempalace import models
+
+_LONGEST_WORD = 100
+_CACHED_WORDS = 200_000
+
+# ASCII punctuation and symbols part words, as do letters that stand alone in their script.
+_PIECES = re.compile(
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
+    "|[!-/:-@\\[-`{-~]"
+    "|[^\\s!-/:-@\\[-`{-~"
+    "\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]+"
+)
+
+
+class WordPiece:
+    """A tokenizer over one vocabulary (token -> id). Words that it cannot spell have no ids."""
+
+    def __init__(self, vocabulary: dict[str, int]) -> None:
+        self._vocabulary = vocabulary
+        self._unknown = vocabulary["[UNK]"]
+        self._words: dict[str, tuple[int, ...]] = {}
+
+    def ids(self, text: str) -> list[int]:
+        """The token ids of a text, [UNK] for what cannot be spelled, without [CLS] and [SEP]."""
+        words = self._words
+        found: list[int] = []
+        for word in text.split():
+            known = words.get(word)
+            found += self._remember(word) if known is None else known
+        return found
+
+    def count(self, text: str) -> int:
+        """The number of tokens of a text."""
+        words = self._words
+        total = 0
+        for word in text.split():
+            known = words.get(word)
+            total += len(self._remember(word) if known is None else known)
+        return total
+
+    def _remember(self, word: str) -> tuple[int, ...]:
+        if len(self._words) >= _CACHED_WORDS:
+            self._words.clear()
+        ids = tuple(token for piece in _split(word) for token in self._spell(piece))
+        if len(word) <= _LONGEST_WORD:
+            self._words[word] = ids
+        return ids
+
+    def _spell(self, piece: str) -> tuple[int, ...]:
+        """Longest match first, from the left; the whole piece is unknown if any part is."""
+        vocabulary = self._vocabulary
+        whole = vocabulary.get(piece)
+        if whole is not None:
+            return (whole,)
+        if len(piece) > _LONGEST_WORD:
+            return (self._unknown,)
+        found: list[int] = []
+        start, length = 0, len(piece)
+        while start < length:
+            prefix = "##" if start else ""
+            for end in range(length, start, -1):
+                token = vocabulary.get(prefix + piece[start:end])
+                if token is not None:
+                    found.append(token)
+                    start = end
+                    break
+            else:
+                return (self._unknown,)
+        return tuple(found)
+
+
+def _split(word: str) -> list[str]:
+    """A word without spaces as BERT's pieces: cleaned, lower case, without accents, punctuation apart."""
+    if word.isascii() and word.isprintable():
+        return _PIECES.findall(word.lower())
+    cleaned = "".join(_clean(char) for char in word)
+    plain = "".join(
+        char for char in unicodedata.normalize("NFD", cleaned.lower()) if unicodedata.category(char) != "Mn"
+    )
+    pieces: list[str] = []
+    for piece in _PIECES.findall(plain):
+        pieces += _split_punctuation(piece) if not piece.isascii() else [piece]
+    return pieces
+
+
+def _clean(char: str) -> str:
+    """Control and format characters vanish, other kinds of space become one."""
+    if char == "\ufffd" or unicodedata.category(char) in ("Cc", "Cf", "Co"):
+        return ""
+    return " " if unicodedata.category(char) == "Zs" else char
+
+
+def _split_punctuation(piece: str) -> list[str]:
+    parts: list[str] = []
+    word = ""
+    for char in piece:
+        if unicodedata.category(char).startswith("P"):
+            if word:
+                parts.append(word)
+                word = ""
+            parts.append(char)
+        else:
+            word += char
+    if word:
+        parts.append(word)
+    return parts
+
+
+@cache
+def shared() -> WordPiece:
+    """The tokenizer of the bundled static model (its ids index the rows of the weights)."""
+    import orjson
+
+    vocabulary = orjson.loads(models.read(models.STATIC_TOKENIZER))["model"]["vocab"]
+    return WordPiece(vocabulary)
