@@ -1,0 +1,263 @@
+"""Session -> rows of the catalog: only what is new is added, ids of what is known stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from mempalace import tree
+from mempalace.chunk import Chunk, Kind, chunks, index_text
+from mempalace.embedding import text_hash
+from mempalace.model import Message, Session, SessionMetadata, Text
+from mempalace.palace.catalog import Catalog
+from mempalace.records import dumps
+from mempalace.transcript import Transcript, render
+
+_TITLE_CHARS = 120
+
+
+@dataclass(slots=True)
+class SessionRow:
+    """What the catalog knows of a session before a new reading of it is filed."""
+
+    id: int
+    freshness: str
+    idents: dict[bytes, bytes]  # identity -> content hash of its messages
+
+
+@dataclass(slots=True)
+class Filed:
+    """What filing one session added."""
+
+    session: int
+    is_new: bool
+    changed: bool
+    chunks: int
+
+
+def session_kind(session: Session) -> str:
+    """`subagent`, `headless` or `main`: search shows main sessions unless told otherwise."""
+    if session.is_subagent:
+        return "subagent"
+    return "headless" if session.metadata.interactive is False else "main"
+
+
+def freshness(session: Session) -> str:
+    """Of two readings of a session, the one with the greater text is the newer."""
+    updated = session.metadata.extra.get("update_time")
+    times = [message.timestamp for message in session.messages if message.timestamp is not None]
+    last = max(times).timestamp() if times else 0.0
+    stamp = updated if isinstance(updated, int | float) and not isinstance(updated, bool) else last
+    return f"{max(stamp, 0.0):018.6f}-{session.message_count:09d}"
+
+
+def find(catalog: Catalog, format: str, key: str) -> SessionRow | None:
+    """The session of that format and key, if it is known."""
+    row = catalog.row("SELECT id, freshness FROM sessions WHERE format = ? AND key = ?", format, key)
+    if row is None:
+        return None
+    idents = {
+        bytes(ident): bytes(content)
+        for ident, content in catalog.rows("SELECT ident, hash FROM messages WHERE session = ?", row[0])
+    }
+    return SessionRow(int(row[0]), str(row[1]), idents)
+
+
+def file(
+    catalog: Catalog, session: Session, key: str, source: int, known: SessionRow | None, wing: str | None
+) -> Filed:
+    """File a session under a key; `known` is what `find` gave. The caller holds a transaction."""
+    number = _save_session(catalog, session, key, known, wing)
+    transcript = render(session)
+    messages = list(session.messages)
+    changed = _save_messages(catalog, number, messages, source)
+    added = _save_chunks(catalog, number, f"{session.format}/{key}", transcript, messages) if changed else 0
+    return Filed(number, known is None, changed, added)
+
+
+def _save_session(catalog: Catalog, session: Session, key: str, known: SessionRow | None, wing: str | None) -> int:
+    metadata = session.metadata
+    times = [message.timestamp for message in session.messages if message.timestamp is not None]
+    started = metadata.timestamp or (min(times) if times else None)
+    ended = max(times) if times else started
+    values: dict[str, Any] = {
+        "format": session.format,
+        "key": key,
+        "parent_key": session.parent_id,
+        "kind": session_kind(session),
+        "project": metadata.project,
+        "wing": wing or project_name(metadata.project),
+        "title": metadata.title or first_words(session),
+        "model": metadata.model,
+        "started": _seconds(started),
+        "ended": _seconds(ended),
+        "messages": session.message_count,
+        "freshness": freshness(session),
+        "metadata": dumps(_kept_metadata(session, metadata)).decode(),
+    }
+    columns = ", ".join(values)
+    marks = ", ".join("?" * len(values))
+    if known is not None:
+        catalog.db.execute(
+            f"UPDATE sessions SET ({columns}) = ({marks}) WHERE id = ?",  # noqa: S608
+            (*values.values(), known.id),
+        )
+        return known.id
+    cursor = catalog.db.execute(f"INSERT INTO sessions ({columns}) VALUES ({marks})", tuple(values.values()))  # noqa: S608
+    return int(cursor.lastrowid or 0)
+
+
+def _kept_metadata(session: Session, metadata: SessionMetadata) -> dict[str, Any]:
+    return {
+        "session_id": metadata.session_id,
+        "agent_id": session.agent_id,
+        "subagent_type": session.subagent_type,
+        "git_branch": metadata.git_branch,
+        "provider": metadata.provider,
+        "lineage": dict(metadata.lineage),
+    }
+
+
+def project_name(project: str | None) -> str | None:
+    """The last part of a project's path."""
+    if not project:
+        return None
+    return project.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or project
+
+
+def first_words(session: Session) -> str | None:
+    """The first line that a person typed, as a title."""
+    for message in session.messages:
+        if message.origin in ("person", "subagent"):
+            for block in message.content:
+                if isinstance(block, Text) and (words := block.text.split()):
+                    line = " ".join(words)
+                    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1] + "…"
+    return None
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
+
+
+def _save_messages(catalog: Catalog, session: int, messages: list[Message], source: int) -> bool:
+    """Bring the messages of a session up to date; whether anything was not as it is now."""
+    before = [
+        (bytes(ident), bytes(content))
+        for ident, content in catalog.rows("SELECT ident, hash FROM messages WHERE session = ? ORDER BY seq", session)
+    ]
+    now = tree.identities(messages)
+    start = 0
+    for old, new in zip(before, now, strict=False):
+        if old != new:
+            break
+        start += 1
+    if start == len(before) == len(now):
+        return False
+    owners = {
+        bytes(ident): int(owner)
+        for ident, owner in catalog.rows("SELECT ident, source FROM messages WHERE session = ? AND seq >= ?", session, start)
+    }
+    catalog.db.execute("DELETE FROM messages WHERE session = ? AND seq >= ?", (session, start))
+    rows = []
+    for seq in range(start, len(now)):
+        message, (ident, content) = messages[seq], now[seq]
+        rows.append(
+            (
+                session,
+                seq,
+                ident,
+                content,
+                message.id,
+                str(message.role),
+                str(message.origin),
+                message.name,
+                _seconds(message.timestamp),
+                message.line,
+                owners.get(ident, source),
+            )
+        )
+    catalog.add_many("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    return True
+
+
+def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcript, messages: list[Message]) -> int:
+    """Bring the chunks of a session up to date; how many are new. Known ones keep their ids."""
+    before = {
+        str(uid): (int(number), int(seq), int(start), str(spans))
+        for uid, number, seq, start, spans in catalog.rows(
+            "SELECT uid, id, seq, start, spans FROM chunks WHERE session = ?", session
+        )
+    }
+    names = {index: message.name for index, message in enumerate(messages) if message.name}
+    text = str(transcript)
+    seen: dict[bytes, int] = {}
+    added = 0
+    moved: list[tuple[int, int, str, int]] = []
+    for seq, chunk in enumerate(chunks(transcript)):
+        moment = _chunk_time(chunk, messages)
+        body = text[chunk.start : chunk.end]
+        words = index_text(body, chunk.start, chunk, None, names)
+        digest = text_hash(f"{moment:%Y-%m-%d}\x1f{words}\x1f{body}" if moment else f"\x1f{words}\x1f{body}")
+        seen[digest] = seen.get(digest, 0) + 1
+        uid = tree.digest(label, digest.hex(), seen[digest]).hex()[:20]
+        known = before.pop(uid, None)
+        if known is not None:
+            place = (seq, chunk.start, _spans(chunk))
+            if known[1:] != place:
+                moved.append((*place, known[0]))
+            continue
+        number = _save_text(catalog, digest, words, body, chunk.kind, moment)
+        catalog.db.execute(
+            "INSERT INTO chunks (uid, session, seq, start, kind, time, text, spans) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (uid, session, seq, chunk.start, str(chunk.kind), _seconds(moment), number, _spans(chunk)),
+        )
+        added += 1
+    catalog.add_many("UPDATE chunks SET seq = ?, start = ?, spans = ? WHERE id = ?", moved)
+    remove_chunks(catalog, [known[0] for known in before.values()])
+    return added
+
+
+def _spans(chunk: Chunk) -> str:
+    return orjson.dumps(
+        [(s.start - chunk.start, s.end - chunk.start, s.message, str(s.role), str(s.origin)) for s in chunk.spans]
+    ).decode()
+
+
+def _chunk_time(chunk: Chunk, messages: list[Message]) -> datetime | None:
+    """The time of the first message in a chunk that has one."""
+    times = (messages[span.message].timestamp for span in chunk.spans)
+    return next((moment for moment in times if moment is not None), None)
+
+
+def _save_text(
+    catalog: Catalog, digest: bytes, words: str, body: str, kind: Kind, moment: datetime | None
+) -> int:
+    known = catalog.row("SELECT id FROM texts WHERE hash = ?", digest)
+    if known is not None:
+        return int(known[0])
+    cursor = catalog.db.execute(
+        "INSERT INTO texts (hash, words, body) VALUES (?, ?, ?)", (digest, text_hash(words.strip()), body)
+    )
+    number = int(cursor.lastrowid or 0)
+    if kind == Kind.DIALOGUE:
+        catalog.db.execute("INSERT INTO embed_queue VALUES (?, ?)", (number, _seconds(moment)))
+    return number
+
+
+def remove_chunks(catalog: Catalog, numbers: list[int]) -> None:
+    """Remove chunks, and the texts and vectors that no other chunk shares."""
+    if not numbers:
+        return
+    texts = {int(row[0]) for row in catalog.rows_in("SELECT text FROM chunks WHERE id IN (?)", numbers)}
+    one = [(number,) for number in numbers]
+    catalog.add_many("DELETE FROM chunks WHERE id = ?", one)
+    catalog.add_many("INSERT OR IGNORE INTO lexical_removed VALUES (?)", one)
+    used = {int(row[0]) for row in catalog.rows_in("SELECT DISTINCT text FROM chunks WHERE text IN (?)", texts)}
+    orphans = [(number,) for number in texts - used]
+    for table, column in (("texts", "id"), ("vectors", "text"), ("tokens", "text"), ("embed_queue", "text")):
+        catalog.add_many(f"DELETE FROM {table} WHERE {column} = ?", orphans)  # noqa: S608
+    catalog.add_many("INSERT OR REPLACE INTO store_queue VALUES (?, 1)", orphans)

@@ -1,0 +1,228 @@
+"""Catalog -> indexes: what is queued is indexed, and either index can be made again. Always repeatable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from mempalace.chunk import Chunk, Kind, index_text
+from mempalace.embedding import Embedder, pack, pack_tokens, unpack
+from mempalace.model import Origin, Role
+from mempalace.palace import folder, lexical, vectors
+from mempalace.palace.catalog import Catalog
+from mempalace.palace.lexical import Entry, LexicalIndex
+from mempalace.transcript import Span
+
+FEWEST_TO_STORE = 500  # opening Chroma costs more than a CPU second; fewer vectors are scored exactly
+_EMBED_BATCH = 1_000
+_PAGE = 2_000
+
+_CHUNK_COLUMNS = (
+    "SELECT c.id, t.body, c.kind, c.time, c.spans, s.id, s.kind, s.format, s.project, s.wing"
+    " FROM chunks c JOIN texts t ON t.id = c.text JOIN sessions s ON s.id = c.session"
+)
+
+
+def chunk_of(kind: str, spans: str, length: int) -> Chunk:
+    """The chunk of a catalog row, with positions relative to its own text."""
+    parts = [Span(start, end, message, Role(role), Origin(origin)) for start, end, message, role, origin in orjson.loads(spans)]
+    return Chunk(0, length, Kind(kind), tuple(parts))
+
+
+def index_texts(catalog: Catalog, rows: list[Any]) -> Iterator[str]:
+    """What the indexes see of each row (chunk, body, kind, time, spans, session, ...)."""
+    sessions = {row[5] for row in rows}
+    names: dict[int, dict[int, str]] = {}
+    for session, seq, name in catalog.rows_in(
+        "SELECT session, seq, name FROM messages WHERE name IS NOT NULL AND session IN (?)", sessions
+    ):
+        names.setdefault(session, {})[seq] = name
+    for row in rows:
+        moment = None if row[3] is None else datetime.fromtimestamp(row[3], UTC)
+        chunk = chunk_of(row[2], row[4], len(row[1]))
+        yield index_text(row[1], 0, chunk, moment, names.get(row[5], {}))
+
+
+# --- lexical ------------------------------------------------------------------------------------------------
+
+
+def update_lexical(catalog: Catalog, palace: Path) -> int:
+    """Index all chunks that are not yet, forget those that are gone; the number added."""
+    path = palace / folder.LEXICAL
+    done = int(catalog.get("lexical_through", "0") or 0)
+    removed = [row[0] for row in catalog.rows("SELECT chunk FROM lexical_removed")]
+    last = catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
+    if last <= done and not removed:
+        return 0
+    index = LexicalIndex.open(path) if done else _new_index(path)
+    added = index.write(_entries(catalog, done), removed, done)
+    with catalog.transaction():
+        catalog.set("lexical_through", max(last, done))
+        catalog.add_many("DELETE FROM lexical_removed WHERE chunk = ?", [(chunk,) for chunk in removed])
+        catalog.next_generation()
+    return added
+
+
+def _new_index(path: Path) -> LexicalIndex:
+    lexical.remove(path)
+    return LexicalIndex.create(path)
+
+
+def _entries(catalog: Catalog, after: int) -> Iterator[Entry]:
+    while True:
+        rows = catalog.rows(f"{_CHUNK_COLUMNS} WHERE c.id > ? ORDER BY c.id LIMIT {_PAGE}", after)
+        if not rows:
+            return
+        for row, text in zip(rows, index_texts(catalog, rows), strict=True):
+            roles = {part[3] for part in orjson.loads(row[4])}
+            projects = {name for name in (row[8], row[9]) if name}
+            yield Entry(
+                chunk=row[0],
+                text=text,
+                kind=row[2],
+                scope=row[6],
+                format=row[7],
+                projects=tuple(sorted(projects)),
+                roles=tuple(sorted(roles)),
+                session=row[5],
+                time=int(row[3] or 0),
+            )
+        after = rows[-1][0]
+
+
+def rebuild_lexical(catalog: Catalog, palace: Path) -> int:
+    """Make the lexical index again in a side folder, check it, and put it in place; the number of chunks."""
+    path = palace / folder.LEXICAL
+    side = palace / f"{folder.LEXICAL}.new"
+    last = catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
+    index = _new_index(side)
+    index.write(_entries(catalog, 0))
+    count = index.count()
+    del index
+    _swap(side, path)
+    with catalog.transaction():
+        catalog.set("lexical_through", last)
+        catalog.db.execute("DELETE FROM lexical_removed")
+        catalog.next_generation()
+    return count
+
+
+def _swap(side: Path, path: Path) -> None:
+    old = path.with_name(f"{path.name}.old")
+    lexical.remove(old)
+    if path.exists():
+        path.rename(old)
+    side.rename(path)
+    lexical.remove(old)
+
+
+# --- vectors ------------------------------------------------------------------------------------------------
+
+
+def embed_queued(catalog: Catalog, embedder: Embedder, on_batch: Callable[[int], None] | None = None) -> int:
+    """Embed every queued text, newest first; the number embedded. Can be stopped between batches."""
+    _check_model(catalog, embedder)
+    total = 0
+    while True:
+        queued = [row[0] for row in catalog.rows(f"SELECT text FROM embed_queue ORDER BY time DESC LIMIT {_EMBED_BATCH}")]
+        if not queued:
+            return total
+        rows = _first_chunks(catalog, queued)
+        texts = list(index_texts(catalog, rows))
+        packed = pack(embedder.embed(texts)) if texts else []
+        with catalog.transaction():
+            numbers = [row[10] for row in rows]
+            catalog.add_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", list(zip(numbers, packed, strict=True)))
+            catalog.add_many(
+                "INSERT OR REPLACE INTO tokens VALUES (?, ?)",
+                [(number, pack_tokens(text)) for number, text in zip(numbers, texts, strict=True)],
+            )
+            catalog.add_many("INSERT OR REPLACE INTO store_queue VALUES (?, 0)", [(number,) for number in numbers])
+            catalog.add_many("DELETE FROM embed_queue WHERE text = ?", [(number,) for number in queued])
+            catalog.next_generation()
+        total += len(numbers)
+        if on_batch is not None:
+            on_batch(len(numbers))
+
+
+def _check_model(catalog: Catalog, embedder: Embedder) -> None:
+    from mempalace.errors import StoreError
+
+    made_by = catalog.get("vector_model")
+    if made_by is None:
+        with catalog.transaction():
+            catalog.set("vector_model", embedder.model_id)
+            catalog.set("vector_dimensions", embedder.dimensions)
+    elif made_by != embedder.model_id:
+        raise StoreError(
+            f"the palace's vectors were made by {made_by}, this version makes them with {embedder.model_id}",
+            path=catalog.path,
+            hint="make them again: mempalace rebuild --vectors",
+        )
+
+
+def _first_chunks(catalog: Catalog, texts: list[int]) -> list[Any]:
+    """One chunk row for each text that still has one, with the text's number at the end."""
+    sql = _CHUNK_COLUMNS.replace(" FROM ", ", c.text FROM ", 1) + " WHERE c.text IN (?) GROUP BY c.text"
+    return list(catalog.rows_in(sql, texts))
+
+
+def store_queued(catalog: Catalog, palace: Path, *, fewest: int = FEWEST_TO_STORE) -> int:
+    """Give Chroma what it does not have yet, if that is worth opening it; the number given.
+
+    Checks the store afterwards and makes it again if it does not find what was written.
+    """
+    queue = catalog.rows("SELECT text, removed FROM store_queue ORDER BY text")
+    if len(queue) < fewest:
+        return 0
+    model = catalog.get("vector_model") or ""
+    index = vectors.ChromaIndex.open(palace / folder.VECTORS, model, create=True)
+    index.delete([text for text, removed in queue if removed])
+    added = [text for text, removed in queue if not removed]
+    sample_texts: list[int] = []
+    sample: Any = None
+    for batch in vectors.batches(added):
+        numbers, matrix = _matrix(catalog, batch)
+        index.upsert(numbers, matrix)
+        sample_texts, sample = numbers, matrix
+    healthy = vectors.is_healthy(index, _stored(catalog), sample_texts, sample)
+    with catalog.transaction():
+        catalog.db.execute("DELETE FROM store_queue")
+        catalog.set("vector_store", "ok" if healthy else "damaged")
+        catalog.next_generation()
+    return len(added)
+
+
+def _matrix(catalog: Catalog, texts: Any) -> tuple[list[int], Any]:
+    rows = sorted(catalog.rows_in("SELECT text, vector FROM vectors WHERE text IN (?)", texts))
+    dimensions = int(catalog.get("vector_dimensions") or 0)
+    return [row[0] for row in rows], unpack([row[1] for row in rows], dimensions)
+
+
+def _stored(catalog: Catalog) -> int:
+    return catalog.count("vectors")
+
+
+def rebuild_vectors(catalog: Catalog, palace: Path) -> int:
+    """Make the vector store again from the catalog's vectors, in a side folder, and put it in place."""
+    side = palace / f"{folder.VECTORS}.new"
+    vectors.remove(side)
+    index = vectors.ChromaIndex.open(side, catalog.get("vector_model") or "", create=True)
+    texts = [row[0] for row in catalog.rows("SELECT text FROM vectors ORDER BY text")]
+    sample_texts: list[int] = []
+    sample: Any = None
+    for batch in vectors.batches(texts):
+        sample_texts, sample = _matrix(catalog, batch)
+        index.upsert(sample_texts, sample)
+    healthy = vectors.is_healthy(index, len(texts), sample_texts, sample)
+    del index
+    _swap(side, palace / folder.VECTORS)
+    with catalog.transaction():
+        catalog.db.execute("DELETE FROM store_queue")
+        catalog.set("vector_store", "ok" if healthy else "damaged")
+        catalog.next_generation()
+    return len(texts)

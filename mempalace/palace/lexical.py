@@ -1,0 +1,329 @@
+"""The lexical index (tantivy): BM25 over words, whole identifiers and single characters. Derived, disposable.
+
+Fields of a document (a chunk):
+    words   split at all but letters and digits, lower case, accents folded, English stems; the parts of
+            camelCase identifiers are added
+    whole   identifiers, paths and addresses as they stand, lower case: `src/app.py:42`, `bd-q3fy`
+    chars   single characters of scripts that are written without spaces
+    and those that filter: kind, scope, format, project, role, session, time
+Text is not stored here; a hit is a chunk's number in the catalog.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tantivy
+from tantivy import Document, Filter, Index, Occur, Query, Schema, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder
+from tantivy import Tokenizer as Tokenizers
+
+from mempalace.errors import PalaceDamaged, StoreError
+
+_HEAP_BYTES = 64 << 20
+_MOST_TERMS = 64
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_WORD = re.compile(r"[A-Za-z0-9_]+(?:[-./:@#+~\\]+[A-Za-z0-9_]+)*")
+_CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_LONGEST_IDENTIFIER = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is indexed of a chunk. `text` is the chunk with its header, as `chunk.index_text` gives it."""
+
+    chunk: int
+    text: str
+    kind: str
+    scope: str
+    format: str
+    projects: tuple[str, ...]
+    roles: tuple[str, ...]
+    session: int
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """Which chunks may be found. Empty means any; times are epoch seconds, `until` is exclusive."""
+
+    kinds: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    sessions: tuple[int, ...] = ()
+    since: float | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for: free words, phrases that must occur, words that must not."""
+
+    words: str = ""
+    phrases: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Hits:
+    """Chunks by BM25 score, best first, and how many there are in all."""
+
+    scores: dict[int, float] = field(default_factory=dict)
+    total: int = 0
+
+
+def _schema() -> Schema:
+    builder = SchemaBuilder()
+    builder.add_unsigned_field("chunk", indexed=True, fast=True)
+    builder.add_text_field("words", tokenizer_name="words", index_option="position")
+    builder.add_text_field("whole", tokenizer_name="whole", index_option="basic")
+    builder.add_text_field("chars", tokenizer_name="chars", index_option="position")
+    for name in ("kind", "scope", "format", "project", "role"):
+        builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
+    builder.add_unsigned_field("session", indexed=True)
+    builder.add_integer_field("time", indexed=True, fast=True)
+    return builder.build()
+
+
+def _analyzers() -> dict[str, TextAnalyzer]:
+    def build(tokenizer: Tokenizers, *filters: Filter) -> TextAnalyzer:
+        builder = TextAnalyzerBuilder(tokenizer)
+        for item in filters:
+            builder = builder.filter(item)
+        return builder.build()
+
+    plain = (Filter.lowercase(), Filter.ascii_fold())
+    return {
+        "words": build(Tokenizers.simple(), *plain, Filter.stemmer("english")),
+        "whole": build(Tokenizers.whitespace(), Filter.lowercase()),
+        "chars": build(Tokenizers.regex(f"[{_UNSPACED}]")),
+        "meaningful": build(Tokenizers.simple(), *plain, Filter.stopword("english"), Filter.stemmer("english")),
+    }
+
+
+class LexicalIndex:
+    """An index on disk, for reading and, under the palace's lock, for writing."""
+
+    def __init__(self, index: Index, path: Path) -> None:
+        self._index = index
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path) -> LexicalIndex:
+        """A new, empty index in a folder that is made for it."""
+        path.mkdir(parents=True, exist_ok=True)
+        return cls._prepare(Index(_schema(), path=str(path)), path)
+
+    @classmethod
+    def open(cls, path: Path) -> LexicalIndex:
+        """The index in a folder. Raises PalaceDamaged if there is none that can be read."""
+        try:
+            return cls._prepare(Index.open(str(path)), path)
+        except (ValueError, OSError) as error:
+            raise PalaceDamaged(
+                f"the lexical index cannot be read: {error}", path=path, hint="make it again: mempalace rebuild"
+            ) from error
+
+    @classmethod
+    def _prepare(cls, index: Index, path: Path) -> LexicalIndex:
+        for name, analyzer in _analyzers().items():
+            index.register_tokenizer(name, analyzer)
+        return cls(index, path)
+
+    # --- writing --------------------------------------------------------------------------------------------
+
+    def write(self, entries: Iterable[Entry], removed: Sequence[int] = (), after: int = 0) -> int:
+        """Add chunks, whose numbers are all greater than `after`, and remove others; the number added.
+
+        All of it becomes visible at once. What an interrupted write may have left beyond `after` is removed
+        first, so that it can be repeated.
+        """
+        schema = self._index.schema
+        try:
+            writer = self._index.writer(heap_size=_HEAP_BYTES, num_threads=1)
+            writer.delete_documents_by_query(
+                Query.range_query(schema, "chunk", tantivy.FieldType.Unsigned, lower_bound=after, include_lower=False)
+            )
+            if removed:
+                writer.delete_documents_by_query(Query.term_set_query(schema, "chunk", list(removed)))
+            added = 0
+            for entry in entries:
+                writer.add_document(_document(entry))
+                added += 1
+            writer.commit()
+            writer.wait_merging_threads()
+        except (ValueError, OSError) as error:
+            raise StoreError(f"the lexical index cannot be written: {error}", path=self.path) from error
+        self._index.reload()
+        return added
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """See what another process has written."""
+        self._index.reload()
+
+    def count(self) -> int:
+        """The number of chunks in the index."""
+        return int(self._index.searcher().num_docs)
+
+    def search(self, wanted: Wanted, allowed: Restriction, limit: int) -> Hits:
+        """The best chunks for what is wanted, among those that are allowed."""
+        searcher = self._index.searcher()
+        query = self._query(wanted, searcher)
+        if query is None:
+            return Hits()
+        parts = [(Occur.Must, query)]
+        parts += [(Occur.Must, Query.const_score_query(one, 0.0)) for one in self._filters(allowed)]
+        result = searcher.search(Query.boolean_query(parts), limit=limit, count=True)
+        addresses = [address for _, address in result.hits]
+        chunks = searcher.fast_field_values("chunk", addresses) if addresses else []
+        scores = {int(chunk): float(score) for chunk, (score, _) in zip(chunks, result.hits, strict=True)}
+        return Hits(scores, int(result.count or 0))
+
+    @cached_property
+    def _tools(self) -> dict[str, TextAnalyzer]:
+        return _analyzers()
+
+    def _term(self, field: str, term: Any) -> Query:
+        return Query.term_query(self._index.schema, field, term)
+
+    def _query(self, wanted: Wanted, searcher: tantivy.Searcher) -> Query | None:
+        parts = self._free(wanted.words, searcher)
+        required = [self._phrase(phrase) for phrase in wanted.phrases]
+        found: list[tuple[Occur, Query]] = []
+        if parts:
+            occur = Occur.Should if required else Occur.Must
+            found.append((occur, Query.boolean_query([(Occur.Should, part) for part in parts])))
+        found += [(Occur.Must, phrase) for phrase in required if phrase is not None]
+        if not found:
+            return None
+        excluded = [self._phrase(word) for word in wanted.excluded]
+        found += [(Occur.MustNot, word) for word in excluded if word is not None]
+        return Query.boolean_query(found)
+
+    def _free(self, text: str, searcher: tantivy.Searcher) -> list[Query]:
+        """Queries for words of which any may occur: the rarest, if there are very many."""
+        words = _distinct(self._tools["meaningful"].analyze(text)) or _distinct(self._tools["words"].analyze(text))
+        identifiers, parts = _identifiers(text)
+        words += [word for word in _distinct(self._tools["words"].analyze(" ".join(parts))) if word not in words]
+        wholes = [word.lower() for word in identifiers]
+        if len(words) > _MOST_TERMS:
+            words = sorted(words, key=lambda word: searcher.doc_freq("words", word) or 1 << 62)[:_MOST_TERMS]
+        if len(wholes) > _MOST_TERMS:
+            wholes = sorted(wholes, key=lambda word: searcher.doc_freq("whole", word) or 1 << 62)[:_MOST_TERMS]
+        queries = [self._term("words", word) for word in words]
+        queries += [Query.boost_query(self._term("whole", word), 2.0) for word in wholes]
+        return queries + self._unspaced(text)
+
+    def _unspaced(self, text: str) -> list[Query]:
+        """Pairs of neighbouring characters of a text in a script without spaces, and its runs as a whole."""
+        queries: list[Query] = []
+        for run in re.findall(r"[^\x00-\x7f]+", text):
+            chars = self._tools["chars"].analyze(run)[:_MOST_TERMS]
+            if len(chars) == 1:
+                queries.append(self._term("chars", chars[0]))
+                continue
+            pairs = list(dict.fromkeys(zip(chars, chars[1:], strict=False)))
+            queries += [Query.phrase_query(self._index.schema, "chars", list(pair)) for pair in pairs]
+            if len(chars) > 2:
+                whole = Query.phrase_query(self._index.schema, "chars", list(chars))
+                queries.append(Query.boost_query(whole, 2.0))
+        return queries
+
+    def _phrase(self, text: str) -> Query | None:
+        """A query for words that follow each other; None if there are no words in the text."""
+        parts: list[Query] = []
+        words = self._tools["words"].analyze(text)
+        if len(words) > 1:
+            parts.append(Query.phrase_query(self._index.schema, "words", list(words)))
+        elif words:
+            parts.append(self._term("words", words[0]))
+        chars = self._tools["chars"].analyze(text)
+        if len(chars) > 1:
+            parts.append(Query.phrase_query(self._index.schema, "chars", list(chars)))
+        elif chars:
+            parts.append(self._term("chars", chars[0]))
+        if not parts:
+            return None
+        return Query.boolean_query([(Occur.Should, part) for part in parts])
+
+    def _filters(self, allowed: Restriction) -> list[Query]:
+        terms = {
+            "kind": allowed.kinds,
+            "scope": allowed.scopes,
+            "format": allowed.formats,
+            "project": allowed.projects,
+            "role": allowed.roles,
+            "session": allowed.sessions,
+        }
+        schema = self._index.schema
+        filters = [Query.term_set_query(schema, name, list(values)) for name, values in terms.items() if values]
+        if allowed.since is not None or allowed.until is not None:
+            filters.append(
+                Query.range_query(
+                    schema,
+                    "time",
+                    tantivy.FieldType.Integer,
+                    lower_bound=None if allowed.since is None else int(allowed.since),
+                    upper_bound=None if allowed.until is None else int(allowed.until),
+                    include_upper=False,
+                )
+            )
+        return filters
+
+
+def _document(entry: Entry) -> Document:
+    document = Document()
+    document.add_unsigned("chunk", entry.chunk)
+    document.add_text("words", entry.text)
+    identifiers, parts = _identifiers(entry.text)
+    if identifiers:
+        document.add_text("whole", " ".join(identifiers))
+    if parts:
+        document.add_text("words", " ".join(parts))
+    if not entry.text.isascii():
+        document.add_text("chars", entry.text)
+    document.add_text("kind", entry.kind)
+    document.add_text("scope", entry.scope)
+    document.add_text("format", entry.format)
+    for project in entry.projects:
+        document.add_text("project", project)
+    for role in entry.roles:
+        document.add_text("role", role)
+    document.add_unsigned("session", entry.session)
+    document.add_integer("time", entry.time)
+    return document
+
+
+def _identifiers(text: str) -> tuple[list[str], list[str]]:
+    """The distinct words of a text that are more than letters, and the parts of those in camelCase.
+
+    tantivy's own regex tokenizer costs three times as much, and has no splitter for camelCase.
+    """
+    wholes: list[str] = []
+    parts: list[str] = []
+    for word in dict.fromkeys(_WORD.findall(text)):
+        if not word.isalpha():
+            if len(word) <= _LONGEST_IDENTIFIER:
+                wholes.append(word)
+            continue
+        if not (word.islower() or word.istitle() or word.isupper()) and len(word) <= _LONGEST_IDENTIFIER:
+            parts.append(_CAMEL_BORDER.sub(" ", word))
+    return wholes, parts
+
+
+def _distinct(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(words))
+
+
+def remove(path: Path) -> None:
+    """Delete an index from disk."""
+    shutil.rmtree(path, ignore_errors=True)

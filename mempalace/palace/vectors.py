@@ -1,0 +1,159 @@
+"""Vectors: exact scoring of those that the catalog keeps, and Chroma for candidates in large palaces.
+
+Chroma holds ids (numbers of texts) and vectors, nothing else: text and filters live in the catalog. Everything
+that it returns is scored again exactly, so that the same query gives the same order through every face.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mempalace.errors import PalaceDamaged, StoreError
+from mempalace.palace.catalog import Catalog
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+COLLECTION = "conversations"
+_BATCH = 5_000  # Chroma refuses more than 5,461
+_BLOCK = 16_384
+_PROBES = 50
+# A healthy HNSW index of 60,000 rows misses its own row for 3 of 1,500 probes.
+_TOLERANCE = 0.02
+
+
+class VectorTable:
+    """Every vector of a palace in memory, 260 bytes each, with exact cosine scores."""
+
+    def __init__(self, texts: NDArray[np.int64], scales: NDArray[np.float32], values: NDArray[np.int8]) -> None:
+        self.texts = texts
+        self._scales = scales
+        self._values = values
+
+    @classmethod
+    def load(cls, catalog: Catalog, texts: Sequence[int] | None = None) -> VectorTable:
+        """The vectors of all texts, or of some."""
+        import numpy as np
+
+        if texts is None:
+            rows: Any = catalog.rows("SELECT text, vector FROM vectors ORDER BY text")
+        else:
+            rows = sorted(catalog.rows_in("SELECT text, vector FROM vectors WHERE text IN (?)", texts))
+        ids = np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
+        width = len(rows[0][1]) if rows else 4
+        packed = np.frombuffer(b"".join(row[1] for row in rows), dtype=np.uint8).reshape(len(rows), width)
+        scales = packed[:, :4].copy().view(np.float32).reshape(-1)
+        return cls(ids, scales, packed[:, 4:].view(np.int8))
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The cosine of each vector with the query (a unit vector), in the order of `texts`."""
+        import numpy as np
+
+        result = np.empty(len(self.texts), dtype=np.float32)
+        for start in range(0, len(self.texts), _BLOCK):
+            block = self._values[start : start + _BLOCK].astype(np.float32)
+            result[start : start + _BLOCK] = (block @ query) * self._scales[start : start + _BLOCK]
+        return result
+
+
+class ChromaIndex:
+    """An embedded Chroma store. Only a holder of the palace's lock may write to it."""
+
+    def __init__(self, collection: Any, path: Path) -> None:
+        self._collection = collection
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path, model_id: str, *, create: bool = False) -> ChromaIndex:
+        """The store in a folder, for vectors of one model. Raises PalaceDamaged or StoreError."""
+        if not create and not (path / "chroma.sqlite3").exists():
+            raise PalaceDamaged("the vector store is missing", path=path, hint="make it again: mempalace rebuild")
+        os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
+        import chromadb
+        from chromadb.config import Settings
+        from chromadb.errors import ChromaError
+
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            client = chromadb.PersistentClient(str(path), settings=Settings(anonymized_telemetry=False))
+            collection = client.get_or_create_collection(
+                COLLECTION,
+                metadata={"model": model_id},
+                configuration={"hnsw": {"space": "cosine"}},
+                embedding_function=None,
+            )
+        except (ChromaError, ValueError, OSError, RuntimeError) as error:
+            raise PalaceDamaged(
+                f"the vector store cannot be opened: {error}", path=path, hint="make it again: mempalace rebuild"
+            ) from error
+        found = (collection.metadata or {}).get("model")
+        if found != model_id:
+            raise StoreError(
+                f"the vectors were made by {found}, not by {model_id}", path=path, hint="make them again: mempalace rebuild"
+            )
+        return cls(collection, path)
+
+    def count(self) -> int:
+        """The number of vectors that Chroma says it has."""
+        return int(self._collection.count())
+
+    def upsert(self, texts: Sequence[int], vectors: NDArray[np.float32]) -> None:
+        """Add or replace vectors."""
+        for start in range(0, len(texts), _BATCH):
+            ids = [str(text) for text in texts[start : start + _BATCH]]
+            self._collection.upsert(ids=ids, embeddings=vectors[start : start + _BATCH])
+
+    def delete(self, texts: Sequence[int]) -> None:
+        """Remove vectors."""
+        for start in range(0, len(texts), _BATCH):
+            self._collection.delete(ids=[str(text) for text in texts[start : start + _BATCH]])
+
+    def nearest(self, query: NDArray[np.float32], limit: int) -> list[int]:
+        """The texts whose vectors are nearest, nearest first."""
+        if limit < 1 or self.count() == 0:
+            return []
+        found = self._collection.query(query_embeddings=[query], n_results=limit, include=[])
+        return [int(text) for text in found["ids"][0]]
+
+    def misses(self, texts: Sequence[int], vectors: NDArray[np.float32]) -> int:
+        """How many of these vectors do not find themselves: `count` proves nothing."""
+        if not len(texts):
+            return 0
+        found = self._collection.query(query_embeddings=vectors, n_results=10, include=["distances"])
+        missed = 0
+        for text, ids, distances in zip(texts, found["ids"], found["distances"], strict=True):
+            # Equal vectors crowd each other out: any at distance 0 is as good.
+            if str(text) not in ids and not (distances and distances[0] < 1e-3):
+                missed += 1
+        return missed
+
+
+def is_healthy(index: ChromaIndex, expected: int, texts: Sequence[int], vectors: NDArray[np.float32]) -> bool:
+    """Whether the store holds as many vectors as it should and finds a sample of what was written."""
+    if index.count() != expected:
+        return False
+    step = max(len(texts) // _PROBES, 1)
+    sample = list(range(0, len(texts), step))
+    if not sample:
+        return True
+    missed = index.misses([texts[at] for at in sample], vectors[sample])
+    return missed <= max(1, _TOLERANCE * len(sample))
+
+
+def batches(texts: Sequence[int], size: int = _BATCH) -> Iterator[Sequence[int]]:
+    """A sequence in pieces."""
+    for start in range(0, len(texts), size):
+        yield texts[start : start + size]
+
+
+def remove(path: Path) -> None:
+    """Delete a store from disk."""
+    shutil.rmtree(path, ignore_errors=True)
