@@ -151,6 +151,10 @@ class Source:
             except OSError as error:
                 raise SourceError(_reason(error), path=self.path) from error
 
+    def open_raw(self) -> BinaryIO:
+        """The bytes as they lie on disk, up to `size`. Raises SourceError."""
+        return self._open_raw()
+
     def _open_raw(self) -> BinaryIO:
         if self.data is not None:
             return io.BytesIO(self.data)

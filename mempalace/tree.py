@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from mempalace.model import Message, Session, TokenUsage, group_turns
+from mempalace.model import Message, Session, Text, Thinking, TokenUsage, ToolResult, group_turns
 
 
 def flatten(sessions: Iterable[Session]) -> Iterator[Session]:
@@ -24,7 +24,18 @@ def digest(*parts: object) -> bytes:
 
 def content_hash(message: Message) -> bytes:
     """What makes two messages the same in words: speaker, origin and content."""
-    return digest(message.role, message.origin, message.name, *map(repr, message.content))
+    hasher = hashlib.blake2b(f"{message.role}\x1f{message.origin}\x1f{message.name}".encode(), digest_size=16)
+    for block in message.content:
+        if isinstance(block, Text):
+            words = block.text
+        elif isinstance(block, ToolResult):
+            words = f"{block.tool_use_id}\x1f{block.is_error}\x1f{len(block.images)}\x1f{block.content}"
+        elif isinstance(block, Thinking):
+            words = block.text
+        else:
+            words = repr(block)
+        hasher.update(f"\x1e{type(block).__name__}\x1f{words}".encode("utf-8", "replace"))
+    return hasher.digest()
 
 
 def identities(messages: Iterable[Message]) -> list[tuple[bytes, bytes]]:

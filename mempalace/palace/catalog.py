@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
@@ -16,6 +17,20 @@ from mempalace.errors import PalaceDamaged, StoreError
 from mempalace.palace import folder
 
 _VARIABLES = 500  # parameters in one IN (...): far below SQLite's limit in every build
+
+# What a scratch copy takes of each table: all but the large texts and blobs.
+_SCRATCH = {
+    "meta": "*",
+    "sources": "*",
+    "parts": "id, hash, size, x''",
+    "source_parts": "*",
+    "sessions": "*",
+    "session_sources": "*",
+    "messages": "*",
+    "texts": "id, hash, words, ''",
+    "chunks": "*",
+    "embed_queue": "*",
+}
 
 State = str  # read, empty, unrecognised, ignored, failed, excluded
 
@@ -86,6 +101,19 @@ class Catalog:
         except sqlite3.DatabaseError as error:
             raise _damaged(error, path) from error
         return catalog
+
+    @classmethod
+    @contextmanager
+    def scratch(cls, kept: Catalog | None) -> Iterator[Catalog]:
+        """A temporary catalog that knows what `kept` does (not its texts and archive), to try a run on."""
+        with TemporaryDirectory(prefix="mempalace-") as temporary, cls.open_for_writing(Path(temporary)) as scratch:
+            if kept is not None:
+                scratch.db.execute("ATTACH ? AS kept", (f"{kept.path.resolve().as_uri()}?mode=ro",))
+                with scratch.transaction():
+                    for table, columns in _SCRATCH.items():
+                        scratch.db.execute(f"INSERT INTO main.{table} SELECT {columns} FROM kept.{table}")  # noqa: S608
+                scratch.db.execute("DETACH kept")
+            yield scratch
 
     def __enter__(self) -> Catalog:
         return self

@@ -67,13 +67,22 @@ def find(catalog: Catalog, format: str, key: str) -> SessionRow | None:
 
 
 def file(
-    catalog: Catalog, session: Session, key: str, source: int, known: SessionRow | None, wing: str | None
+    catalog: Catalog,
+    session: Session,
+    key: str,
+    source: int,
+    known: SessionRow | None = None,
+    wing: str | None = None,
+    identities: list[tuple[bytes, bytes]] | None = None,
 ) -> Filed:
-    """File a session under a key; `known` is what `find` gave. The caller holds a transaction."""
+    """File a session under a key; `known` is what `find` gave. The caller holds a transaction.
+
+    `identities` are those of its messages, if they were computed before.
+    """
     number = _save_session(catalog, session, key, known, wing)
     transcript = render(session)
     messages = list(session.messages)
-    changed = _save_messages(catalog, number, messages, source)
+    changed = _save_messages(catalog, number, messages, identities or tree.identities(messages), source)
     added = _save_chunks(catalog, number, f"{session.format}/{key}", transcript, messages) if changed else 0
     return Filed(number, known is None, changed, added)
 
@@ -143,13 +152,14 @@ def _seconds(moment: datetime | None) -> float | None:
     return None if moment is None else moment.timestamp()
 
 
-def _save_messages(catalog: Catalog, session: int, messages: list[Message], source: int) -> bool:
+def _save_messages(
+    catalog: Catalog, session: int, messages: list[Message], now: list[tuple[bytes, bytes]], source: int
+) -> bool:
     """Bring the messages of a session up to date; whether anything was not as it is now."""
     before = [
         (bytes(ident), bytes(content))
         for ident, content in catalog.rows("SELECT ident, hash FROM messages WHERE session = ? ORDER BY seq", session)
     ]
-    now = tree.identities(messages)
     start = 0
     for old, new in zip(before, now, strict=False):
         if old != new:

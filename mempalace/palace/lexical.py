@@ -27,6 +27,7 @@ from mempalace.errors import PalaceDamaged, StoreError
 
 _HEAP_BYTES = 64 << 20
 _MOST_TERMS = 64
+_LONGEST_PHRASE = 60
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = re.compile(r"[A-Za-z0-9_]+(?:[-./:@#+~\\]+[A-Za-z0-9_]+)*")
 _CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -58,6 +59,7 @@ class Restriction:
     projects: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     sessions: tuple[int, ...] = ()
+    chunks: tuple[int, ...] = ()
     since: float | None = None
     until: float | None = None
 
@@ -188,6 +190,18 @@ class LexicalIndex:
         scores = {int(chunk): float(score) for chunk, (score, _) in zip(chunks, result.hits, strict=True)}
         return Hits(scores, int(result.count or 0))
 
+    def count_all(self, wanted: Wanted, allowed: Restriction) -> int:
+        """How many of the allowed chunks have every word that is wanted."""
+        searcher = self._index.searcher()
+        text = " ".join([wanted.words, *wanted.phrases])
+        words = _distinct(self._tools["meaningful"].analyze(text))
+        parts = [(Occur.Must, self._term("words", word)) for word in words[:_MOST_TERMS]]
+        parts += [(Occur.Must, query) for query in self._unspaced(text)[:_MOST_TERMS]]
+        if not parts:
+            return 0
+        parts += [(Occur.Must, one) for one in self._filters(allowed)]
+        return int(searcher.search(Query.boolean_query(parts), limit=1, count=True).count or 0)
+
     @cached_property
     def _tools(self) -> dict[str, TextAnalyzer]:
         return _analyzers()
@@ -221,6 +235,9 @@ class LexicalIndex:
             wholes = sorted(wholes, key=lambda word: searcher.doc_freq("whole", word) or 1 << 62)[:_MOST_TERMS]
         queries = [self._term("words", word) for word in words]
         queries += [Query.boost_query(self._term("whole", word), 2.0) for word in wholes]
+        in_order = self._tools["words"].analyze(text)
+        if 1 < len(in_order) <= _LONGEST_PHRASE:
+            queries.append(Query.boost_query(Query.phrase_query(self._index.schema, "words", list(in_order)), 2.0))
         return queries + self._unspaced(text)
 
     def _unspaced(self, text: str) -> list[Query]:
@@ -263,6 +280,7 @@ class LexicalIndex:
             "project": allowed.projects,
             "role": allowed.roles,
             "session": allowed.sessions,
+            "chunk": allowed.chunks,
         }
         schema = self._index.schema
         filters = [Query.term_set_query(schema, name, list(values)) for name, values in terms.items() if values]
