@@ -217,7 +217,7 @@ class _Conversation:
 
     def _skip_empty(self, key: str, value: dict[str, Any]) -> None:
         kind = as_dict(value.get("content")).get("content_type")
-        if kind is None or kind in KNOWN_TYPES:
+        if kind is None or str(kind) in KNOWN_TYPES:
             self.ledger.skip("empty")
         else:
             self.ledger.skip("unknown")

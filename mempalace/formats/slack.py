@@ -1,0 +1,347 @@
+"""Slack: a workspace export (folder or zip of day files), and files of a single channel.
+
+A thread is one session, put together over day files; what is not in a thread is one session per day of a
+channel. A session's id is made of the channel's id and the thread's or the day's; a message's id is its `ts`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from mempalace import records
+from mempalace.documents import as_dict, as_list, as_string, elements
+from mempalace.errors import MempalaceError
+from mempalace.folders import Folder, ZipMember
+from mempalace.formats.base import Format
+from mempalace.formats.slack_messages import CONTROL, mentioned, read_message
+from mempalace.formats.slack_text import Directory
+from mempalace.model import Message, Session, SessionMetadata, group_turns
+from mempalace.records import Head, Ledger, Source
+
+_TS = re.compile(r"\d{9,11}\.\d{1,6}")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY_FILE = re.compile(r"(?P<root>(?:.*/)?)(?P<channel>[^/]+)/(?P<day>\d{4}-\d{2}-\d{2})\.json")
+_INDEXES = ("channels.json", "groups.json", "dms.json", "mpims.json")
+_USERS = ("users.json", "org_users.json")
+_TITLE_LENGTH = 80
+
+
+class Slack(Format):
+    """Messages exported from a Slack workspace."""
+
+    name = "slack"
+    title = "Slack"
+    suffixes = (".json",)
+
+    def claims(self, head: Head) -> float:
+        if head.kind == "jsonl":
+            values: list[Any] = list(head.records)
+        else:
+            document = head.document if head.kind == "json" else None
+            values = as_list(document.get("messages") if isinstance(document, dict) else document)
+        found = [value for value in values[:20] if isinstance(value, dict)]
+        return 1.0 if found and any(_is_message(value) for value in found) else 0.0
+
+    def read(self, source: Source, ledger: Ledger) -> Iterator[Session]:
+        """The sessions of one day file, or of one channel's messages. Lists of users beside it are used."""
+        value = _envelope(source)
+        directory, places = _near(source)
+        if value is None:
+            values = (element.value for element in elements(source, ledger, ("messages",), _is_message))
+        else:
+            values = (one for one in as_list(value.get("messages")))
+            directory = _merge(directory, _users([*as_list(value.get("users")), *as_dict(value.get("users")).values()]))
+        channel = _single_channel(source, value or {}, places)
+        collected = _Channel(channel, directory)
+        collected.add(source, _day_of(source.name), values, ledger)
+        yield from collected.sessions(self.name)
+
+    def claims_folder(self, names: Sequence[str]) -> float:
+        """1 if the names (of a folder or zip) are those of a workspace export."""
+        return 1.0 if self.folder_files(names) else 0.0
+
+    def folder_files(self, names: Sequence[str]) -> list[str]:
+        """The day files that `read_folder` reads together, as one export."""
+        roots = {name[: -len(index)] for name in names for index in _INDEXES if _is_called(name, index)}
+        found = ((name, _DAY_FILE.fullmatch(name)) for name in names)
+        return [name for name, match in found if match and match["root"] in roots]
+
+    def read_folder(self, folder: Folder, ledger_for: Callable[[str], Ledger]) -> Iterator[Session]:
+        """The sessions of a workspace export. `ledger_for` gives the ledger of a day file, by its name."""
+        channels: dict[tuple[str, str], list[str]] = {}
+        for name in self.folder_files(folder.names):
+            match = _DAY_FILE.fullmatch(name)
+            if match:
+                channels.setdefault((match["root"], match["channel"]), []).append(name)
+        known: dict[str, tuple[Directory, dict[str, _Place]]] = {}
+        for (root, channel), files in sorted(channels.items()):
+            if root not in known:
+                known[root] = _workspace(partial(_inside, folder, root))
+            directory, places = known[root]
+            collected = _Channel(places.get(channel) or _Place(channel, f"#{channel}"), directory)
+            for name in sorted(files):
+                source, ledger = folder.source(name), ledger_for(name)
+                collected.add(source, _day_of(source.name), _values(source, ledger), ledger)
+            yield from collected.sessions(self.name)
+
+
+def _is_called(name: str, index: str) -> bool:
+    return name == index or name.endswith(f"/{index}")
+
+
+def _is_message(value: Any) -> bool:
+    ts = value.get("ts") if isinstance(value, dict) and value.get("type") == "message" else None
+    return isinstance(ts, str) and _TS.fullmatch(ts) is not None
+
+
+def _values(source: Source, ledger: Ledger) -> Iterator[Any]:
+    """A day file's records; a file that cannot be read is one damaged record of its ledger."""
+    try:
+        yield from (element.value for element in elements(source, ledger, ("messages",), _is_message))
+    except MempalaceError as error:
+        ledger.read += 1
+        ledger.damage(error.message)
+
+
+def _day_of(name: str) -> str | None:
+    found = _DATE.match(name)
+    return found.group() if found else None
+
+
+# --- who and where ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A channel or a direct message. `key` is its id, or its name where the export gives no id."""
+
+    key: str
+    label: str | None
+    is_direct: bool = False
+
+
+def _workspace(find: Callable[[str], Source | None]) -> tuple[Directory, dict[str, _Place]]:
+    """What the index files say: the directory, and the places by the names of their folders."""
+    directory = _users(value for name in _USERS for value in _listed(find(name)))
+    places: dict[str, _Place] = {}
+    channels: dict[str, str] = {}
+    for index in _INDEXES:
+        for value in map(as_dict, _listed(find(index))):
+            identity, name = as_string(value.get("id")), as_string(value.get("name"))
+            if index == "dms.json":
+                members = [
+                    directory.person(member) for member in as_list(value.get("members")) if isinstance(member, str)
+                ]
+                place = _Place(identity or "", "@" + ", ".join(members) if members else identity, True)
+            else:
+                place = _Place(identity or name or "", f"#{name}" if name else identity)
+                if identity and name:
+                    channels[identity] = name
+            places.update({key: place for key in (name, identity) if key})
+    return replace(directory, channels=channels), places
+
+
+def _listed(source: Source | None) -> list[Any]:
+    """The entries of an index file; none of one that is missing or damaged: ids then stand for names."""
+    if source is None:
+        return []
+    try:
+        return as_list(records.document(source))
+    except MempalaceError:
+        return []
+
+
+def _users(values: Iterable[Any]) -> Directory:
+    people: dict[str, str] = {}
+    bots = set()
+    for value in map(as_dict, values):
+        identity = as_string(value.get("id"))
+        profile = as_dict(value.get("profile"))
+        names = (profile.get("display_name"), profile.get("real_name"), value.get("real_name"), value.get("name"))
+        name = next((name for name in names if isinstance(name, str) and name), None)
+        if identity and name:
+            people[identity] = name
+        if identity and value.get("is_bot") is True:
+            bots.add(identity)
+    return Directory(people, {}, frozenset(bots))
+
+
+def _merge(first: Directory, second: Directory) -> Directory:
+    return replace(first, people={**first.people, **second.people}, bots=first.bots | second.bots)
+
+
+def _near(source: Source) -> tuple[Directory, dict[str, _Place]]:
+    """What the index files beside a file, or in the folder above it, say."""
+    if source.data is not None:
+        return Directory(), {}
+    for levels in (1, 2):
+        found = [name for name in (*_INDEXES, *_USERS) if _beside(source, levels, name) is not None]
+        if found:
+            return _workspace(partial(_beside, source, levels))
+    return Directory(), {}
+
+
+def _inside(folder: Folder, root: str, name: str) -> Source | None:
+    return folder.source(root + name) if root + name in folder.names else None
+
+
+def _beside(source: Source, levels: int, name: str) -> Source | None:
+    if isinstance(source, ZipMember):
+        above = (source.member or "").split("/")[:-levels]
+        member = "/".join([*above, name])
+        archive = source.archive
+        known = archive is not None and archive.fp is not None and member in archive.namelist()
+        return replace(source, member=member) if known else None
+    path = source.path.absolute().parents[levels - 1] / name if len(source.path.absolute().parents) >= levels else None
+    return Source(path) if path is not None and path.is_file() else None
+
+
+def _envelope(source: Source) -> dict[str, Any] | None:
+    """The object around a single channel's messages, as scripts write it; None for a bare list."""
+    with source.open() as stream:
+        start = stream.read(4096).lstrip()
+    if not start.startswith(b"{") or re.match(rb'\{[^\n]*"ts"', start.split(b"\n")[0]):
+        return None
+    try:
+        value = records.document(source)
+    except MempalaceError:
+        return None
+    return value if isinstance(value, dict) and isinstance(value.get("messages"), list) else None
+
+
+def _single_channel(source: Source, value: dict[str, Any], places: dict[str, _Place]) -> _Place:
+    info = as_dict(value.get("channel_info") or value.get("channel"))
+    identity, name = as_string(info.get("id")), as_string(info.get("name"))
+    if identity or name:
+        return _Place(identity or name or "", f"#{name}" if name else identity, (identity or "").startswith("D"))
+    parts = (source.member or source.path.as_posix()).split("/")
+    folder = parts[-2] if len(parts) > 1 else ""
+    return places.get(folder) or _Place("", None)
+
+
+# --- putting threads together -------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Entry:
+    value: dict[str, Any]
+    day: str
+    line: int
+    source: Source
+    ledger: Ledger
+
+    @property
+    def order(self) -> tuple[int, int]:
+        found = as_string(self.value.get("ts"))
+        if found is None or not _TS.fullmatch(found):
+            return (0, 0)
+        seconds, _, part = found.partition(".")
+        return int(seconds), int(part.ljust(6, "0"))
+
+
+@dataclass(slots=True)
+class _Channel:
+    """All messages of a channel. Each record is counted in the ledger of its file."""
+
+    place: _Place
+    directory: Directory
+    entries: list[_Entry] = field(default_factory=list)
+    by_ts: dict[str, _Entry] = field(default_factory=dict)
+
+    def add(self, source: Source, day: str | None, values: Iterable[Any], ledger: Ledger) -> None:
+        """Take in the records of a file."""
+        for line, value in enumerate(values, 1):
+            ledger.read += 1
+            if not isinstance(value, dict):
+                ledger.damage("the message is not an object", line)
+                continue
+            value, is_edit = _edited(value)
+            if value.get("type", "message") != "message":
+                ledger.skip("unknown")
+            elif as_string(value.get("subtype")) in CONTROL or (value.get("hidden") is True and not is_edit):
+                ledger.skip("control")
+            else:
+                moment = records.parse_time(value.get("ts"))
+                label = day or (moment.date().isoformat() if moment else "undated")
+                self._take(_Entry(value, label, line, source, ledger), is_edit)
+
+    def _take(self, entry: _Entry, is_edit: bool) -> None:
+        ts = as_string(entry.value.get("ts"))
+        known = self.by_ts.get(ts) if ts else None
+        if known is None:
+            self.entries.append(entry)
+            if ts:
+                self.by_ts[ts] = entry
+        elif is_edit:
+            known.value = entry.value
+            entry.ledger.skip("superseded")
+        else:
+            entry.ledger.repeat()  # a broadcast reply, or the same file twice
+
+    def sessions(self, format: str) -> Iterator[Session]:
+        """The threads and the days, in the order of their first messages."""
+        self.entries.sort(key=lambda entry: entry.order)
+        replies = {_thread(entry.value) for entry in self.entries}
+        groups: dict[tuple[str, str], list[_Entry]] = {}
+        for entry in self.entries:
+            ts = as_string(entry.value.get("ts"))
+            thread = _thread(entry.value) or (ts if ts in replies else None)
+            groups.setdefault(("thread", thread) if thread else ("day", entry.day), []).append(entry)
+        for (kind, key), entries in groups.items():
+            session = self._session(format, kind, key, entries)
+            if session is not None:
+                yield session
+
+    def _session(self, format: str, kind: str, key: str, entries: list[_Entry]) -> Session | None:
+        asked = mentioned(entry.value for entry in entries) if kind == "thread" else set()
+        messages: list[Message] = []
+        for entry in entries:
+            found = read_message(entry.value, self.directory, entry.line, asked, self.place.is_direct)
+            if not found:
+                entry.ledger.skip("empty")
+            messages += found
+        if not messages:
+            return None
+        return Session(
+            path=entries[0].source.path,
+            format=format,
+            metadata=self._metadata(kind, key, entries, messages),
+            turns=group_turns(messages),
+            member=entries[0].source.member,
+        )
+
+    def _metadata(self, kind: str, key: str, entries: list[_Entry], messages: list[Message]) -> SessionMetadata:
+        first = messages[0]
+        # Without a channel the day alone would join the files of two channels.
+        where = self.place.key or (first.id if kind == "day" else None)
+        files = list(dict.fromkeys(entry.source.member or entry.source.path.name for entry in entries))
+        extra: dict[str, Any] = {"channel_id": self.place.key} if self.place.key else {}
+        extra |= {"thread_ts" if kind == "thread" else "date": key}
+        extra |= {"files": files} if len(files) > 1 else {}
+        title = first.text.strip().split("\n")[0][:_TITLE_LENGTH] if kind == "thread" else None
+        return SessionMetadata(
+            session_id=f"{where}/{key}" if where else key,
+            timestamp=first.timestamp,
+            provider="slack",
+            project=self.place.label,
+            title=title or (f"{self.place.label} {key}" if self.place.label else key),
+            source="slack",
+            lineage={"parent_message_id": key} if kind == "thread" else {},
+            extra=extra,
+        )
+
+
+def _thread(value: dict[str, Any]) -> str | None:
+    return as_string(value.get("thread_ts"))
+
+
+def _edited(value: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The message, and whether it is a later version of one: `message_changed` wraps that."""
+    inner = value.get("message")
+    if value.get("subtype") == "message_changed" and isinstance(inner, dict):
+        return {"type": "message", **inner}, True
+    return value, False
