@@ -23,7 +23,7 @@ from mempalace.formats import registry as formats
 from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
-from mempalace.palace import archive, filing, folder, indexing, lock
+from mempalace.palace import archive, filing, folder, indexing, lock, restore
 from mempalace.palace.catalog import Catalog, SourceRow
 from mempalace.records import Head, Ledger, Problem, Source
 
@@ -412,22 +412,9 @@ class _Reading:
 
     def _merged(self, session: Session, key: str, others: list[tuple[int, int]]) -> Session:
         """The session together with what only earlier readings of it hold, from the archive."""
-        readings = [reading for pair in others if (reading := self._archived(session.format, key, *pair)) is not None]
-        ordered = sorted([*readings, session], key=filing.freshness)
-        merged = ordered[0]
-        for reading in ordered[1:]:
-            merged = tree.merge(merged, reading)
-        return replace(merged, path=session.path)
-
-    def _archived(self, format: str, key: str, source: int, revision: int) -> Session | None:
-        catalog = self._run.catalog
-        row = catalog.row("SELECT path FROM sources WHERE id = ?", source)
-        data = b"".join(archive.read(self._run.archive, source, revision))
-        reader = self._run.registry.get(format)
-        for session in tree.flatten(reader.read(Source(Path(row[0]), data), Ledger())):
-            if session.key == key:
-                return session
-        return None
+        run = self._run
+        readings = [restore.reading(run.archive, run.registry, session.format, key, *pair) for pair in others]
+        return replace(restore.merged([*filter(None, readings), session]), path=session.path)
 
     def report(self) -> None:
         """Add what was done to the summary; called only after the transaction has held."""

@@ -350,9 +350,9 @@ def _decode_first(text: str) -> tuple[Any, int]:
     """The first JSON value of a text and where it ends; (None, 0) if there is none."""
     try:
         value, end = _DECODER.raw_decode(text)
+        return clean(value), end
     except (ValueError, RecursionError):
         return None, 0
-    return clean(value), end
 
 
 def _loads_slow(raw: bytes) -> Any:
@@ -454,6 +454,7 @@ def document(source: Source) -> Any:
 _EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_SECONDS = 4_102_444_800
 
 
 def parse_time(value: Any) -> datetime | None:
@@ -480,8 +481,10 @@ def parse_time(value: Any) -> datetime | None:
             return moment if _EARLIEST <= moment < _LATEST else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    seconds = value / 1000 if abs(value) > 1e11 else value
-    if not 0 < seconds < 4_102_444_800:
+    if not 0 < value < _LATEST_SECONDS * 1000:
+        return None
+    seconds = value / 1000 if value > 1e11 else value
+    if not 0 < seconds < _LATEST_SECONDS:
         return None
     moment = _EPOCH + timedelta(seconds=seconds)
     return moment if moment >= _EARLIEST else None
@@ -544,16 +547,17 @@ class Head:
     @cached_property
     def records(self) -> list[dict[str, Any]]:
         """The first JSON objects, if the file is made of lines that hold one each."""
-        found: list[dict[str, Any]] = []
-        ledger = Ledger()
+        found: list[Record] = []
         data = self.data if self.whole else self.data[: self.data.rfind(b"\n") + 1]
-        for record in jsonl(Source(self.source.path, data), ledger):
+        for record in jsonl(Source(self.source.path, data), Ledger()):
             if len(found) == HEAD_RECORDS:
                 break
-            found.append(record.value)
-        if found and ledger.damaged > len(found) and self.document is not None:
-            return []  # a pretty-printed document with some lines that are objects of their own
-        return found
+            found.append(record)
+        if found and self.document is not None:
+            first = 1 + data[: len(data) - len(data.lstrip(_SPACE))].count(b"\n")
+            if found[0].line != first:
+                return []  # a document over several lines, some of which are objects of their own
+        return [record.value for record in found]
 
     @cached_property
     def document(self) -> Any:

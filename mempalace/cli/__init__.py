@@ -1,0 +1,88 @@
+"""The command line. A thin face: parse options, call one function, show the result.
+
+Only the command that is asked for is imported, so that `mempalace --help` starts fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from mempalace.errors import EXIT_INTERRUPTED, EXIT_USAGE, MempalaceError, UsageError
+
+# Each name is a module here with a click command of the name `command`.
+_COMMANDS = {
+    "mine": "Read conversations into the palace.",
+    "search": "Find an exchange again.",
+    "show": "Show one session, whole.",
+    "status": "What the palace holds.",
+    "formats": "Which tools can be read, and where they keep their logs.",
+    "rebuild": "Make the indexes again from the catalog.",
+}
+
+
+class _Lazy(click.Group):
+    """A group that imports a command when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"mempalace.cli.{name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.command(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "MEMPALACE", "max_content_width": 100},
+    epilog='Start with:  mempalace mine --mode convos   then:  mempalace search "why did we move to GraphQL"',
+)
+@click.version_option(package_name="mempalace")
+@click.pass_context
+def group(ctx: click.Context) -> None:
+    """A local memory of every conversation with AI tools: kept word for word, found in milliseconds."""
+    from mempalace.cli.config import defaults
+
+    ctx.default_map = defaults()
+
+
+def main() -> None:
+    """The console script: runs a command and ends the process with its exit code (see mempalace.errors)."""
+    from mempalace.cli.output import prepare_streams, report
+
+    prepare_streams()
+    wants_json = "--json" in sys.argv
+    code: Any = 0
+    try:
+        code = group.main(standalone_mode=False)
+    except MempalaceError as error:
+        code = report(error, wants_json)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        code = EXIT_USAGE
+    except click.UsageError as error:
+        if wants_json:
+            code = report(UsageError(error.format_message()), wants_json)
+        else:
+            error.show()
+            code = EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted: what was read so far is kept; run the same command again to go on", err=True)
+        code = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone: nothing left to say, also not at exit.
+        sys.stderr.close()
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,125 @@
+"""What all commands share: the palace option, output for people and for programs, errors, times."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from mempalace.errors import AmbiguousId, MempalaceError
+from mempalace.palace import folder
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
+
+
+def palace_option(command: F) -> F:
+    """`--palace DIR`, resolved to a Path."""
+    return click.option(
+        "--palace",
+        envvar="MEMPALACE_PALACE_PATH",
+        metavar="DIR",
+        callback=lambda ctx, param, value: Path(value).expanduser() if value else folder.default_path(),
+        help="Folder of the palace.  [default: ~/.mempalace/conversations]",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
+
+
+def prepare_streams() -> None:
+    """What a console cannot show is replaced on the screen only; it never stops a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def print_json(data: Any) -> None:
+    """JSON on stdout, ASCII only, so that every console and pipe can carry it."""
+    indent = 2 if sys.stdout.isatty() else None
+    click.echo(json.dumps(data, ensure_ascii=True, indent=indent, default=str))
+
+
+def report(error: MempalaceError, as_json: bool) -> int:
+    """Tell an error, on stderr or as JSON on stdout; the exit code."""
+    if as_json:
+        told = {
+            "kind": error.kind,
+            "message": error.message,
+            "hint": error.hint,
+            "path": None if error.path is None else str(error.path),
+            "line": error.line,
+        }
+        if isinstance(error, AmbiguousId):
+            told["candidates"] = error.candidates
+        print_json({"schema_version": 1, "error": told})
+    else:
+        click.echo(f"{style('error:', fg='red', bold=True, err=True)} {printable(str(error))}", err=True)
+        if error.hint:
+            click.echo(f"  {printable(error.hint)}", err=True)
+    return error.exit_code
+
+
+def is_colourful(err: bool = False) -> bool:
+    """Whether to use colour: on a terminal, unless NO_COLOR is set."""
+    stream = sys.stderr if err else sys.stdout
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def style(text: str, *, err: bool = False, **styles: Any) -> str:
+    """A text in colour, where there is colour."""
+    return click.style(text, **styles) if is_colourful(err) else text
+
+
+def printable(text: str) -> str:
+    """A text without control characters: what a log holds must not steer the terminal."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+def width() -> int:
+    """Columns to fill: those of the terminal, at most 120; 100 where there is none."""
+    return min(shutil.get_terminal_size((100, 24)).columns, 120)
+
+
+def local_time(text: str | None) -> str:
+    """An RFC 3339 time as people read it, in their zone, to the minute."""
+    if text is None:
+        return "no date"
+    return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def number(value: int) -> str:
+    """With separators: 12,345."""
+    return f"{value:,}"
+
+
+def size(value: float) -> str:
+    """Bytes with a fitting unit: 1.2 MB."""
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def table(rows: list[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
+    """Rows in columns, parted by two spaces; `right` names columns that are set flush right."""
+    if not rows:
+        return ""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.rjust(wide) if at in right else cell.ljust(wide) for at, (cell, wide) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)

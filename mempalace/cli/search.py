@@ -1,0 +1,197 @@
+"""`mempalace search`."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import click
+
+from mempalace import search as engine
+from mempalace.cli.output import (
+    is_colourful,
+    json_option,
+    local_time,
+    number,
+    palace_option,
+    print_json,
+    printable,
+    style,
+    width,
+)
+from mempalace.errors import UsageError
+from mempalace.search import Filters, Hit, SearchResults
+
+_LINES = 4
+_SPANS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  mempalace search "why did we move to GraphQL"
+  mempalace search '"undefined symbol" -clang' --last 30d     literal words; none with clang
+  mempalace search E0502 --include tool                       what tools printed, too
+  mempalace search deploy --project shop --role user --json
+""",
+)
+@click.argument("query", nargs=-1, required=True)
+@click.option("--limit", "-n", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many results.")
+@click.option("--project", metavar="NAME", help="Only of this project: its path, or the last part of it.")
+@click.option("--wing", metavar="NAME", help="Only with this label.")
+@click.option("--tool", metavar="NAME", help="Only of this tool (see: mempalace formats).")
+@click.option("--role", type=click.Choice(["user", "assistant", "system", "tool"]), help="Only what this role said.")
+@click.option("--since", metavar="DATE", help="Only from this day or time on.")
+@click.option("--until", metavar="DATE", help="Only up to this day (inclusive) or time.")
+@click.option("--last", metavar="SPAN", help="Only the last 12h, 7d, 4w.")
+@click.option("--session", metavar="ID", help="Only in this session (a unique beginning of its id is enough).")
+@click.option(
+    "--include",
+    metavar="WHAT",
+    multiple=True,
+    help=f"Search these too: {', '.join([*engine.INCLUDES, *engine.SCOPES, engine.ALL])}. Repeat, or part by commas.",
+)
+@click.option("--fast", is_flag=True, help="Words only, no vectors.")
+@palace_option
+@json_option
+def command(
+    query: tuple[str, ...],
+    limit: int,
+    project: str | None,
+    wing: str | None,
+    tool: str | None,
+    role: str | None,
+    since: str | None,
+    until: str | None,
+    last: str | None,
+    session: str | None,
+    include: tuple[str, ...],
+    fast: bool,
+    palace: Path,
+    as_json: bool,
+) -> None:
+    """Find an exchange again.
+
+    QUERY is words, a question, an identifier. "Words in quotes" must occur literally, -word must not. Dialogue
+    of people and assistants is searched; tool output, thinking, sub-agents and the rest on request.
+    """
+    if last is not None and since is not None:
+        raise UsageError("--last and --since say the same: give one of them")
+    filters = Filters(
+        project=project,
+        wing=wing,
+        tool=tool,
+        role=role,
+        since=_span(last) if last is not None else _moment(since, end=False),
+        until=_moment(until, end=True),
+        session=session,
+        include=tuple(name.strip() for part in include for name in part.split(",") if name.strip()),
+    )
+    with engine.Reader(palace) as reader:
+        results = reader.search(" ".join(query), limit, filters, lexical_only=fast)
+    if as_json:
+        print_json(results.to_dict())
+    else:
+        click.echo(render(results))
+
+
+def _span(text: str) -> datetime:
+    match = re.fullmatch(r"(\d{1,5})\s*([hdw])", text.strip())
+    if not match:
+        raise UsageError(f"not a span of time: {text!r}", hint="write it like 12h, 7d or 4w")
+    try:
+        return datetime.now().astimezone() - timedelta(**{_SPANS[match[2]]: int(match[1])})
+    except OverflowError:
+        raise UsageError(f"that is too long ago: {text!r}") from None
+
+
+def _moment(text: str | None, *, end: bool) -> datetime | None:
+    """A day or a time in the local zone; a day as an end includes all of it."""
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"not a date: {text!r}", hint="write it like 2026-02-03 or 2026-02-03T14:00") from None
+    if end and re.fullmatch(r"[\d-]+", text):
+        moment += timedelta(days=1)
+    return moment.astimezone()
+
+
+def render(results: SearchResults) -> str:
+    """The results as people read them."""
+    parts = [_hit(hit, results.terms) for hit in results.results]
+    if not parts:
+        parts.append("Nothing found.")
+    parts += _notes(results)
+    return "\n\n".join(parts)
+
+
+def _notes(results: SearchResults) -> list[str]:
+    notes = []
+    if results.hidden:
+        told = ", ".join(f"{number(count)} in {name}" for name, count in results.hidden.items())
+        names = ",".join(results.hidden)
+        notes.append(f"All the words also occur elsewhere: {told}. Add --include {names}")
+    if results.behind:
+        notes.append(f"{number(results.behind)} chunks are not indexed yet: mempalace mine")
+    if results.embedded < 1:
+        notes.append(f"{results.embedded:.0%} of the dialogue has vectors: mempalace mine goes on with it")
+    return ["\n".join(style(note, fg="bright_black") for note in notes)] if notes else []
+
+
+def _hit(hit: Hit, terms: list[str]) -> str:
+    project = (hit.project or "").replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+    facts = [local_time(hit.timestamp), hit.format, project]
+    head = f"{hit.rank:2}. {style('  '.join(printable(fact) for fact in facts if fact), bold=True)}"
+    title = f"    {printable(hit.title)}" if hit.title else None
+    body = [f"    {line}" for line in _excerpt(hit, terms)]
+    foot = f"    {style('show', fg='bright_black')} mempalace show {hit.session_id}"
+    if hit.resume:
+        foot += f"   {style('resume', fg='bright_black')} {printable(hit.resume)}"
+    if hit.copies:
+        foot += f"   also in {len(hit.copies)} other session{'s' * (len(hit.copies) > 1)}"
+    if hit.source_gone:
+        foot += "   (its file is gone; the text is kept here)"
+    return "\n".join(line for line in [head, title, *body, foot] if line is not None)
+
+
+def _excerpt(hit: Hit, terms: list[str]) -> list[str]:
+    """The lines that match best, with the terms marked, after the speaker's name."""
+    lines = [line for line in hit.text.splitlines() if line.strip(" >")]
+    words = [term.casefold() for term in terms]
+
+    def worth(line: str) -> int:
+        folded = line.casefold()
+        return sum(len(word) for word in words if word in folded)
+
+    best = max(range(len(lines)), key=lambda at: worth(lines[at]), default=0)
+    start = max(0, min(best - 1, len(lines) - _LINES))
+    shown = [_clip(printable(line), words) for line in lines[start : start + _LINES]]
+    shown = [_mark(line, terms) for line in shown]
+    if start > 0:
+        shown[0] = f"… {shown[0]}"
+    if start + _LINES < len(lines):
+        shown[-1] = f"{shown[-1]} …"
+    return shown
+
+
+def _clip(line: str, words: list[str]) -> str:
+    """At most a line's width of a long line, around the first word that was looked for."""
+    room = width() - 8
+    if len(line) <= room:
+        return line
+    folded = line.casefold()
+    at = min((place for word in words if (place := folded.find(word)) >= 0), default=0)
+    start = max(0, min(at - room // 3, len(line) - room))
+    return ("…" if start else "") + line[start : start + room] + ("…" if start + room < len(line) else "")
+
+
+def _mark(line: str, terms: list[str]) -> str:
+    if not is_colourful() or not terms:
+        return line
+    pattern = "|".join(re.escape(term) for term in terms if len(term) > 1)
+    if not pattern:
+        return line
+    return re.sub(pattern, lambda match: click.style(match[0], fg="yellow", bold=True), line, flags=re.IGNORECASE)

@@ -1,0 +1,97 @@
+"""`mempalace status`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mempalace.cli.output import json_option, number, palace_option, print_json, printable, size, table
+from mempalace.palace import folder
+from mempalace.search import Reader
+
+_MOST_PROJECTS = 15
+
+
+@click.command(epilog="Example:  mempalace status --json")
+@palace_option
+@json_option
+def command(palace: Path, as_json: bool) -> None:
+    """What the palace holds: sessions per tool and project, sizes, and how far the indexes are."""
+    with Reader(palace) as reader:
+        found = collect(reader)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(_render(found))
+
+
+def collect(reader: Reader) -> dict[str, Any]:
+    """The JSON contract of `status --json`, version 1."""
+    catalog = reader.catalog
+    vectors, queued = catalog.count("vectors"), catalog.count("embed_queue")
+    indexed = reader.lexical.count() if reader.lexical is not None else 0
+    parts = {
+        "catalog": folder.CATALOG,
+        "lexical": folder.LEXICAL,
+        "vectors": folder.VECTORS,
+    }
+    return {
+        "schema_version": 1,
+        "palace": str(reader.palace),
+        "generation": catalog.generation,
+        "sessions": catalog.count("sessions"),
+        "subagents": catalog.count("sessions", "kind = 'subagent'"),
+        "messages": catalog.count("messages"),
+        "chunks": catalog.count("chunks"),
+        "indexed": indexed,
+        "sources": dict(catalog.rows("SELECT state, COUNT(*) FROM sources GROUP BY state ORDER BY state")),
+        "formats": _grouped(catalog.rows("SELECT format, COUNT(*), SUM(messages) FROM sessions GROUP BY format ORDER BY 2 DESC")),
+        "projects": _grouped(
+            catalog.rows(
+                "SELECT COALESCE(wing, ''), COUNT(*), SUM(messages) FROM sessions GROUP BY wing ORDER BY 2 DESC, 1"
+            )
+        ),
+        "roles": dict(catalog.rows("SELECT role, COUNT(*) FROM messages GROUP BY role ORDER BY role")),
+        "vectors": {"embedded": vectors, "queued": queued, "share": vectors / (vectors + queued) if vectors + queued else 1.0},
+        "vector_store": catalog.get("vector_store"),
+        "models": {"vectors": catalog.get("vector_model")},
+        "bytes": {name: folder.size_of(reader.palace / part) for name, part in parts.items()},
+        "archived_bytes": catalog.row("SELECT COALESCE(SUM(size), 0) FROM parts")[0],
+    }
+
+
+def _grouped(rows: list[Any]) -> dict[str, dict[str, int]]:
+    return {str(name): {"sessions": sessions, "messages": messages or 0} for name, sessions, messages in rows}
+
+
+def _render(found: dict[str, Any]) -> str:
+    lines = [
+        f"Palace    {found['palace']}",
+        f"Sessions  {number(found['sessions'])}, of them {number(found['subagents'])} of sub-agents",
+        f"Messages  {number(found['messages'])}"
+        + "".join(f", {role} {number(count)}" for role, count in found["roles"].items()),
+        f"Chunks    {number(found['chunks'])}, indexed {number(found['indexed'])}",
+        f"Vectors   {number(found['vectors']['embedded'])}, {found['vectors']['share']:.0%} of the dialogue"
+        + (f" ({found['models']['vectors']})" if found["models"]["vectors"] else ""),
+        "Disk      "
+        + ", ".join(f"{name} {size(count)}" for name, count in found["bytes"].items())
+        + f"; the logs it keeps are {size(found['archived_bytes'])}",
+        "",
+        table(
+            [("tool", "sessions", "messages")]
+            + [(name, number(of["sessions"]), number(of["messages"])) for name, of in found["formats"].items()],
+            right=(1, 2),
+        ),
+        "",
+    ]
+    projects = list(found["projects"].items())
+    rows = [
+        (printable(name) or "(none)", number(of["sessions"]), number(of["messages"]))
+        for name, of in projects[:_MOST_PROJECTS]
+    ]
+    lines.append(table([("project", "sessions", "messages"), *rows], right=(1, 2)))
+    if len(projects) > _MOST_PROJECTS:
+        lines.append(f"... and {len(projects) - _MOST_PROJECTS} more: --json lists them all")
+    return "\n".join(lines)

@@ -1,0 +1,110 @@
+"""The Python library: parse sessions without a palace, mine and search one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+
+from mempalace import miner, search
+from mempalace.errors import ParseError, UnknownFormat
+from mempalace.formats import registry
+from mempalace.formats.base import Format, SessionFile
+from mempalace.model import Session
+from mempalace.palace import folder
+from mempalace.records import Ledger, Source
+
+
+def parse(path: Path | str, format: str | None = None) -> list[Session]:
+    """The sessions in a file; `format` names its format, else it is detected.
+
+    Raises UnknownFormat, SourceError or ParseError.
+    """
+    known = registry.default().detect(path) if format is None else registry.default().get(format)
+    return list(known.read(Source(Path(path)), Ledger()))
+
+
+def parse_str(text: str, format: str | None = None) -> list[Session]:
+    """The sessions in a text, as `parse` gives those in a file."""
+    source = Source(Path("<text>"), text.encode("utf-8", "surrogatepass"))
+    known = _identify(source) if format is None else registry.default().get(format)
+    return list(known.read(source, Ledger()))
+
+
+def _identify(source: Source) -> Format:
+    from mempalace.records import Head
+
+    known = registry.default().identify(Head.of(source))
+    if known is None:
+        raise UnknownFormat("no known format claims this text", hint="see: mempalace formats")
+    return known
+
+
+def load(path: Path | str, format: str | None = None) -> Session:
+    """The one session in a file. Raises ParseError, which says how many there are, if it is not one."""
+    found = parse(path, format)
+    if len(found) != 1:
+        raise ParseError(f"{len(found)} sessions where one was expected", path=path, hint="use mempalace.parse")
+    return found[0]
+
+
+def list_sessions(project: Path | str | None = None, format: str | None = None) -> list[SessionFile]:
+    """The session files on this machine, newest first: of a project or of all, of one tool or of all."""
+    folder = None if project is None else Path(project)
+    known = registry.default() if format is None else [registry.default().get(format)]
+    found = [file for one in known for file in one.list_sessions(folder)]
+    return sorted(found, key=lambda file: (-file.modified, str(file.path)))
+
+
+class Palace:
+    """A palace on disk. Use it as a context manager; searching keeps it open, mining opens it anew."""
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        self.path = folder.default_path() if path is None else Path(path).expanduser()
+        self._reader: search.Reader | None = None
+
+    def __enter__(self) -> Palace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the files."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def mine(
+        self,
+        paths: Iterable[Path | str] | None = None,
+        *,
+        wing: str | None = None,
+        dry_run: bool = False,
+        wait: bool = False,
+        on_event: miner.OnEvent | None = None,
+    ) -> miner.Summary:
+        """Read conversations into the palace; without paths, those of every known tool on this machine."""
+        options = miner.Options(wing=wing, dry_run=dry_run, wait=wait)
+        return miner.mine(self.path, None if paths is None else [Path(path) for path in paths], options, on_event)
+
+    def search(
+        self,
+        query: str,
+        limit: int = 10,
+        *,
+        project: str | None = None,
+        tool: str | None = None,
+        role: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        session: str | None = None,
+        wing: str | None = None,
+        include: Iterable[str] = (),
+        lexical_only: bool = False,
+    ) -> search.SearchResults:
+        """The best hits for a query. Times are aware datetimes; see `mempalace search --help` for the rest."""
+        if self._reader is None:
+            self._reader = search.Reader(self.path)
+        filters = search.Filters(project, tool, role, since, until, session, wing, tuple(include))
+        return self._reader.search(query, limit, filters, lexical_only=lexical_only)

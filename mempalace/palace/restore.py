@@ -1,0 +1,58 @@
+"""Sessions out of the archive: read again from the bytes that were kept, also after their files are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from mempalace import tree
+from mempalace.errors import PalaceDamaged, UnknownFormat
+from mempalace.formats.registry import Registry
+from mempalace.model import Session
+from mempalace.palace import archive, filing
+from mempalace.palace.catalog import Catalog
+from mempalace.records import Ledger, Source
+
+
+def reading(catalog: Catalog, registry: Registry, format: str, key: str, source: int, revision: int) -> Session | None:
+    """The session of that key as one kept revision of a source tells it; None if it does not."""
+    path, member = catalog.row("SELECT path, member FROM sources WHERE id = ?", source)
+    data = b"".join(archive.read(catalog, source, revision))
+    kept = Source(Path(path), data, member=member or None)
+    for session in tree.flatten(registry.get(format).read(kept, Ledger())):
+        if (session.key or key) == key and session.message_count:
+            return session
+    return None
+
+
+def merged(sessions: Iterable[Session]) -> Session:
+    """One session out of several readings of it, the newest of which decides."""
+    ordered = sorted(sessions, key=filing.freshness)
+    result = ordered[0]
+    for session in ordered[1:]:
+        result = tree.merge(result, session)
+    return result
+
+
+def session(catalog: Catalog, registry: Registry, number: int) -> Session:
+    """A session of the palace, from all its kept readings. Raises PalaceDamaged if none is left."""
+    format, key = catalog.row("SELECT format, key FROM sessions WHERE id = ?", number)
+    holders = catalog.rows("SELECT source, revision FROM session_sources WHERE session = ?", number)
+    try:
+        found = [
+            one for source, revision in holders if (one := reading(catalog, registry, format, key, source, revision))
+        ]
+    except UnknownFormat as error:
+        raise PalaceDamaged(f"session {key} needs a format that is not installed: {format}") from error
+    if not found:
+        raise PalaceDamaged(f"the archive has no reading of session {key}", path=catalog.path)
+    return merged(found)
+
+
+def transcript(catalog: Catalog, number: int, kinds: Iterable[str] | None = None) -> str:
+    """The transcript of a session, as its chunks hold it: all of it, or the chunks of some kinds."""
+    allowed = None if kinds is None else set(kinds)
+    rows = catalog.rows(
+        "SELECT t.body, c.kind FROM chunks c JOIN texts t ON t.id = c.text WHERE c.session = ? ORDER BY c.seq", number
+    )
+    return "".join(body for body, kind in rows if allowed is None or kind in allowed)
