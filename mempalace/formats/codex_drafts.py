@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -89,7 +89,7 @@ class Drafts:
         self.at = 0
         self.record = Record({}, 0, 0, b"")
         self.stamp: Any = None
-        self._index: dict[tuple[str, str], Draft | list[Draft]] = {}
+        self._index: defaultdict[str, dict[str, Draft | list[Draft]]] = defaultdict(dict)
 
     def new(self, blocks: list[Block], role: Role, origin: Origin) -> Draft:
         """A draft made of the current record."""
@@ -101,7 +101,7 @@ class Drafts:
 
     def told(self, kind: str, text: str) -> bool:
         """Whether any stream has told this text."""
-        return (kind, text.strip()) in self._index
+        return text.strip() in self._index[kind]
 
     def tell(
         self, kind: str, stream: int, blocks: list[Block], role: Role, origin: Origin, id: str | None = None
@@ -113,7 +113,7 @@ class Drafts:
         texts = [block.text for block in blocks if isinstance(block, _WORDS)]
         # Events join the parts of a message without anything between them (codex-rs UserMessageItem::message).
         whole = "".join(texts).strip()
-        if not whole and not any(isinstance(block, Image) for block in blocks):
+        if not whole and not images_of(blocks):
             self.skips["empty"] += 1
             return None
         keys = [key for text in texts if (key := text.strip())] if len(texts) > 1 else []
@@ -129,17 +129,17 @@ class Drafts:
         return draft
 
     def _enter(self, kind: str, key: str, draft: Draft) -> None:
-        before = self._index.setdefault((kind, key), draft)
+        before = self._index[kind].setdefault(key, draft)
         if before is draft:
             return
         if isinstance(before, list):
             before.append(draft)
         else:
-            self._index[kind, key] = [before, draft]
+            self._index[kind][key] = [before, draft]
 
     def _twin(self, kind: str, stream: int, key: str) -> Draft | None:
         """The nearest draft in which another stream, and not this one, tells the text."""
-        found = self._index.get((kind, key))
+        found = self._index[kind].get(key)
         if found is None:
             return None
         for draft in reversed(found) if isinstance(found, list) else (found,):
@@ -188,7 +188,7 @@ class Drafts:
             draft.parts += ((stream, whole),)
         if draft.kind == "user" and stream != RESPONSE:
             draft.origin, draft.role = origin, user_role(origin)
-        images = _join_images(images_of(draft.blocks), images_of(blocks))
+        images = [] if draft.kind == "thinking" else _join_images(images_of(draft.blocks), images_of(blocks))
         if better:
             draft.stream = stream
             draft.blocks = blocks
@@ -307,7 +307,7 @@ class Drafts:
         waiting = list(reversed(spent))
         for draft in self.all:
             if not draft.dropped:
-                messages += as_messages(draft)
+                messages += _as_messages(draft)
             while messages and waiting and waiting[-1][0] <= draft.place + 1:
                 tokens = waiting.pop()[1]
                 before = usage.get(len(messages) - 1)
@@ -342,7 +342,7 @@ def _fill_outcome(output: Draft, told: ToolResult) -> None:
         output.blocks[0] = replace(block, is_error=told.is_error)
 
 
-def as_messages(draft: Draft) -> list[Message]:
+def _as_messages(draft: Draft) -> list[Message]:
     """The messages of a draft: one, or two where one record holds two (of which the second counts 0 records)."""
     one = Message(
         draft.role,

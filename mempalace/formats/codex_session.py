@@ -160,8 +160,7 @@ class Builder:
         """
         self._skips["metadata"] += 1
         info = as_dict(payload.get("info"))
-        last = info.get("last_token_usage")
-        total = info.get("total_token_usage")
+        last, total = info.get("last_token_usage"), info.get("total_token_usage")
         if not isinstance(last, dict) or (total is not None and total == self._last_total):
             return
         self._last_total = total
