@@ -1,6 +1,7 @@
 """Big JSON documents, element by element: exports of any size without ever holding one.
 
     elements(source, ledger)   Element(value, start, end, ordinal, text) for every conversation of an export
+    sample(head, keys, accept) whether such elements stand at the beginning of a file
     locate(element, payload)   where a blob of an element stands in the source
 
 A vendor's export is one JSON array, mostly on one line, of hundreds of MB. What is read here is such an
@@ -14,15 +15,17 @@ import gc
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 from mempalace.errors import ParseError, SourceError
-from mempalace.records import Ledger, Source, clean, complete, dumps
+from mempalace.records import Head, Ledger, Source, clean, complete, dumps
 
 _CHUNK = 2 << 20
 _EDGE = 16  # an error this close to the end of what was read may only mean that more must be read
 _LIMIT = 64 << 20  # how much may be read on to see whether a piece of a damaged document is whole
 _LONGEST_INT = 4000
+_SAMPLE = 3
 
 Accept = Callable[[Any], bool]
 
@@ -61,6 +64,14 @@ def elements(
         if window.error is not None:
             ledger.read += 1
             ledger.damage(window.error)
+
+
+def sample(head: Head, keys: Sequence[str], accept: Accept) -> bool:
+    """Whether one of the first elements of a file is accepted, also if the file is damaged or cut off."""
+    if head.data.lstrip()[:1] not in (b"{", b"["):
+        return False
+    first = islice(elements(Source(head.source.path, head.data), Ledger(), keys, accept), _SAMPLE)
+    return any(accept(element.value) for element in first)
 
 
 def locate(element: Element, payload: str) -> tuple[int, int] | None:
@@ -170,17 +181,22 @@ class _Window:
         if self._ended:
             return False
         rest = self.text[self.pos :]
-        data = b""
+        pieces: list[bytes] = []
+        wanted = max(_CHUNK, len(rest))
         try:
-            data = self._stream.read(max(_CHUNK, len(rest)))
+            # Piece by piece: what a damaged archive gives before its damage is kept.
+            while wanted > 0 and (piece := self._stream.read1(wanted)):  # type: ignore[attr-defined]
+                pieces.append(piece)
+                wanted -= len(piece)
         except OSError as error:
             raise SourceError(f"cannot be read: {error.strerror or error}", path=self._source.path) from error
         except _stream_errors() as error:
             self.error = str(getattr(error, "message", f"the compressed file is damaged: {error}"))
-        self._ended = not data
-        self.text = rest + self._decoder.decode(data, final=not data)
+        data = b"".join(pieces)
+        self._ended = not data or self.error is not None
+        self.text = rest + self._decoder.decode(data, final=self._ended)
         self.pos = 0
-        return not self._ended
+        return bool(data)
 
     def advance(self, end: int) -> None:
         """Move the position to a later character."""

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from mempalace import records
-from mempalace.documents import as_dict, as_list, as_string, elements
+from mempalace.documents import as_dict, as_list, as_string, elements, sample
 from mempalace.formats.base import Format
 from mempalace.formats.chatgpt_content import KNOWN_TYPES, read_message
 from mempalace.model import (
@@ -40,7 +40,7 @@ class ChatGPT(Format):
     suffixes = (".json",)
 
     def claims(self, head: Head) -> float:
-        return 1.0 if any(_is_conversation(value) for value in _candidates(head)) else 0.0
+        return 1.0 if sample(head, _KEYS, _is_conversation) else 0.0
 
     def read(self, source: Source, ledger: Ledger) -> Iterator[Session]:
         for element in elements(source, ledger, _KEYS, _is_conversation):
@@ -61,15 +61,6 @@ class ChatGPT(Format):
                     start=element.start,
                     end=element.end,
                 )
-
-
-def _candidates(head: Head) -> list[Any]:
-    if head.kind == "jsonl":
-        return list(head.records[:3])
-    value = head.document if head.kind == "json" else None
-    if isinstance(value, dict):
-        value = next((value[key] for key in _KEYS if isinstance(value.get(key), list)), [value])
-    return value[:3] if isinstance(value, list) else []
 
 
 def _is_conversation(value: Any) -> bool:
@@ -132,7 +123,10 @@ class _Conversation:
         return above if isinstance(above, str) and above in self.nodes and above != key else None
 
     def _children(self) -> dict[str, list[str]]:
-        """Each node's children, in the order that it lists them, then in that of the file."""
+        """Each node's children, in the order that it lists them, then in that of the file.
+
+        A node that names no parent gets the one that lists it.
+        """
         children: dict[str, list[str]] = {key: [] for key in self.nodes}
         listed = set()
         for key, node in self.nodes.items():
@@ -140,6 +134,7 @@ class _Conversation:
                 if isinstance(child, str) and child in children and child not in listed and child != key:
                     children[key].append(child)
                     listed.add(child)
+                    self.parents[child] = self.parents[child] or key
         for key, above in self.parents.items():
             if above is not None and key not in listed:
                 children[above].append(key)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mempalace import records
-from mempalace.documents import Element, as_dict, as_list, as_string, elements
+from mempalace.documents import Element, as_dict, as_list, as_string, elements, sample
 from mempalace.formats.base import Format
 from mempalace.formats.claude_ai_content import ROOT, read_message
 from mempalace.model import (
@@ -42,7 +42,7 @@ class ClaudeAi(Format):
     suffixes = (".json",)
 
     def claims(self, head: Head) -> float:
-        return 1.0 if any(_is_conversation(value) or _is_document(value) for value in _candidates(head)) else 0.0
+        return 1.0 if sample(head, _KEYS, _is_element) else 0.0
 
     def read(self, source: Source, ledger: Ledger) -> Iterator[Session]:
         named: list[str] = []
@@ -90,15 +90,6 @@ class ClaudeAi(Format):
             start=element.start,
             end=element.end,
         )
-
-
-def _candidates(head: Head) -> list[Any]:
-    if head.kind == "jsonl":
-        return list(head.records[:3])
-    value = head.document if head.kind == "json" else None
-    if isinstance(value, dict):
-        value = next((value[key] for key in _KEYS if isinstance(value.get(key), list)), [value])
-    return value[:3] if isinstance(value, list) else []
 
 
 def _is_conversation(value: Any) -> bool:

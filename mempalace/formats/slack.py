@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from mempalace import records
-from mempalace.documents import as_dict, as_list, as_string, elements
+from mempalace.documents import as_dict, as_list, as_string, elements, sample
 from mempalace.errors import MempalaceError
 from mempalace.folders import Folder, ZipMember
 from mempalace.formats.base import Format
@@ -38,13 +38,7 @@ class Slack(Format):
     suffixes = (".json",)
 
     def claims(self, head: Head) -> float:
-        if head.kind == "jsonl":
-            values: list[Any] = list(head.records)
-        else:
-            document = head.document if head.kind == "json" else None
-            values = as_list(document.get("messages") if isinstance(document, dict) else document)
-        found = [value for value in values[:20] if isinstance(value, dict)]
-        return 1.0 if found and any(_is_message(value) for value in found) else 0.0
+        return 1.0 if sample(head, ("messages",), _is_message) else 0.0
 
     def read(self, source: Source, ledger: Ledger) -> Iterator[Session]:
         """The sessions of one day file, or of one channel's messages. Lists of users beside it are used."""
