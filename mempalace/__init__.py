@@ -1,13 +1,13 @@
 """A local memory of every conversation with AI tools: kept word for word, found in milliseconds.
 
-    import mempalace
+import mempalace
 
-    sessions = mempalace.parse("rollout.jsonl")       # typed sessions, no palace needed
-    text = mempalace.normalize("rollout.jsonl")       # a verbatim transcript
-    with mempalace.Palace() as palace:
-        palace.mine()
-        for hit in palace.search("why did we move to GraphQL"):
-            print(hit.title, hit.text)
+sessions = mempalace.parse("rollout.jsonl")       # typed sessions, no palace needed
+text = mempalace.normalize("rollout.jsonl")       # a verbatim transcript
+with mempalace.Palace() as palace:
+    palace.mine()
+    for hit in palace.search("why did we move to GraphQL"):
+        print(hit.title, hit.text)
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HOMES = {
 }
 _CALLABLE_MODULES = ("formats", "normalize")
 
-__all__ = [*_HOMES, *_CALLABLE_MODULES]  # noqa: PLE0604
+__all__ = [*_HOMES, *_CALLABLE_MODULES]
 
 
 def __getattr__(name: str) -> Any:

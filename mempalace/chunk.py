@@ -193,16 +193,20 @@ def _inside_grapheme(text: str, at: int) -> bool:
         return before == "\r" and after == "\n"
     if after == _ZWJ or before == _ZWJ or unicodedata.category(after) in ("Mn", "Me", "Mc"):
         return True
-    if unicodedata.combining(before) == 9 or "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":
+    if (
+        unicodedata.combining(before) == 9
+        or "\U0001f3fb" <= after <= "\U0001f3ff"
+        or "\U000e0020" <= after <= "\U000e007f"
+    ):
         return True
-    if "\u0600" <= before and unicodedata.category(before) == "Cf" and before not in "\u200b\u2060\ufeff":
+    if before >= "\u0600" and unicodedata.category(before) == "Cf" and before not in "\u200b\u2060\ufeff":
         return True
     if _is_flag(before) and _is_flag(after):
         flags = 0
         while at - 1 - flags >= 0 and _is_flag(text[at - 1 - flags]):
             flags += 1
         return flags % 2 == 1
-    return _is_hangul_part(before) and "\u1100" <= after <= "\u11ff" or after in "\u200c\u0e33\u0eb3\uff9e\uff9f"
+    return (_is_hangul_part(before) and "\u1100" <= after <= "\u11ff") or after in "\u200c\u0e33\u0eb3\uff9e\uff9f"
 
 
 def _is_flag(char: str) -> bool:

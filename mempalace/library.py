@@ -12,7 +12,9 @@ from mempalace.formats import registry
 from mempalace.formats.base import Format, SessionFile
 from mempalace.model import Session
 from mempalace.palace import folder
+from mempalace.query import Filters, SearchResults
 from mempalace.records import Ledger, Source
+from mempalace.summary import OnEvent, Summary
 
 
 def parse(path: Path | str, format: str | None = None) -> list[Session]:
@@ -82,8 +84,8 @@ class Palace:
         wing: str | None = None,
         dry_run: bool = False,
         wait: bool = False,
-        on_event: miner.OnEvent | None = None,
-    ) -> miner.Summary:
+        on_event: OnEvent | None = None,
+    ) -> Summary:
         """Read conversations into the palace; without paths, those of every known tool on this machine."""
         options = miner.Options(wing=wing, dry_run=dry_run, wait=wait)
         return miner.mine(self.path, None if paths is None else [Path(path) for path in paths], options, on_event)
@@ -102,9 +104,9 @@ class Palace:
         wing: str | None = None,
         include: Iterable[str] = (),
         lexical_only: bool = False,
-    ) -> search.SearchResults:
+    ) -> SearchResults:
         """The best hits for a query. Times are aware datetimes; see `mempalace search --help` for the rest."""
         if self._reader is None:
             self._reader = search.Reader(self.path)
-        filters = search.Filters(project, tool, role, since, until, session, wing, tuple(include))
+        filters = Filters(project, tool, role, since, until, session, wing, tuple(include))
         return self._reader.search(query, limit, filters, lexical_only=lexical_only)

@@ -1,20 +1,18 @@
 """The pipeline: files -> sessions -> palace, with a ledger that adds up. Emits events, prints nothing.
 
-    look at every file          unchanged ones are not read
-    archive, parse, file        one transaction per source
-    lexical index               searchable from here on
-    vectors                     from a queue, newest first; the lock is free between the phases
+look at every file          unchanged ones are not read
+archive, parse, file        one transaction per source
+lexical index               searchable from here on
+vectors                     from a queue, newest first; the lock is free between the phases
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from mempalace import discover, embedding, tree
 from mempalace.discover import Found
@@ -26,87 +24,10 @@ from mempalace.model import Session
 from mempalace.palace import archive, filing, folder, indexing, lock, restore
 from mempalace.palace.catalog import Catalog, SourceRow
 from mempalace.records import Head, Ledger, Problem, Source
+from mempalace.summary import Event, MineProblem, OnEvent, Summary
 
 # Grows when the parsers read something differently: sources read by an older one are read again.
 READER_VERSION = 1
-
-
-class Event(NamedTuple):
-    """Progress: `kind` is `found` (files, bytes), `file` (1, bytes), `phase`, `embedded`, `problem`, `waiting`."""
-
-    kind: str
-    text: str = ""
-    count: int = 0
-    size: int = 0
-
-
-OnEvent = Callable[[Event], None]
-
-
-@dataclass(frozen=True, slots=True)
-class MineProblem:
-    """Something to tell about a source, as in `mine --json`."""
-
-    path: str
-    line: int | None
-    kind: str
-    message: str
-
-
-@dataclass(slots=True)
-class Summary:
-    """What a run did. `found` is the sum of the eight states, `read` that of stored, duplicate, damaged, skipped."""
-
-    palace: str
-    states: Counter[str] = field(default_factory=Counter)
-    read: int = 0
-    stored: int = 0
-    duplicate: int = 0
-    damaged: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    sessions_new: int = 0
-    sessions_updated: int = 0
-    chunks_new: int = 0
-    chunks_total: int = 0
-    vectors_new: int = 0
-    vectors_queued: int = 0
-    problems: list[MineProblem] = field(default_factory=list)
-    seconds: float = 0.0
-
-    STATES = ("new", "grown", "unchanged", "unrecognised", "ignored", "empty", "excluded", "failed")
-
-    @property
-    def found(self) -> int:
-        """All files that were looked at."""
-        return sum(self.states.values())
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether this run met damaged records, or files that failed or were excluded by a limit."""
-        return bool(self.damaged or self.states["failed"] or self.states["excluded"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON contract of `mine --json`, version 1."""
-        return {
-            "schema_version": 1,
-            "palace": self.palace,
-            "sources": {"found": self.found, **{state: self.states[state] for state in self.STATES}},
-            "records": {
-                "read": self.read,
-                "stored": self.stored,
-                "duplicate": self.duplicate,
-                "damaged": self.damaged,
-                "skipped": dict(sorted(self.skipped.items())),
-            },
-            "sessions": {"new": self.sessions_new, "updated": self.sessions_updated},
-            "chunks": {"new": self.chunks_new, "total": self.chunks_total},
-            "vectors": {"new": self.vectors_new, "queued": self.vectors_queued},
-            "problems": [
-                {"path": problem.path, "line": problem.line, "kind": problem.kind, "message": problem.message}
-                for problem in self.problems
-            ],
-            "seconds": round(self.seconds, 3),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +44,7 @@ class Options:
 def mine(
     palace: Path,
     paths: Sequence[Path] | None = None,
-    options: Options = Options(),  # noqa: B008 - frozen
+    options: Options = Options(),
     on_event: OnEvent | None = None,
     registry: Registry | None = None,
 ) -> Summary:
@@ -251,6 +172,9 @@ class _Run:
     def _unrecognised(self, row: SourceRow, found: Found, head: Head) -> None:
         if head.kind == "empty":
             self._settle(row, found, "empty", [])
+            return
+        if head.trouble is not None:
+            self._settle(row, found, "failed", [Problem("failed", head.trouble)])
             return
         what = {"json": "JSON", "jsonl": "JSON lines", "text": "text", "zip": "a zip archive", "sqlite": "a database"}
         message = f"{what.get(head.kind, 'binary data')} that no known format claims"
@@ -390,7 +314,8 @@ class _Reading:
         """The key of a session without an id: what this file's session had if it only grew, else its content's."""
         catalog = self._run.catalog
         known = catalog.row(
-            "SELECT s.key FROM sessions s JOIN session_sources h ON h.session = s.id JOIN messages m ON m.session = s.id"
+            "SELECT s.key FROM sessions s JOIN session_sources h ON h.session = s.id"
+            " JOIN messages m ON m.session = s.id"
             " WHERE h.source = ? AND s.format = ? AND s.key LIKE 'content-%' AND m.seq = 0 AND m.ident = ?",
             self._row.id,
             session.format,

@@ -14,7 +14,6 @@ datetimes in UTC, and RFC 3339 strings in dictionaries.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime

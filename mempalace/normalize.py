@@ -183,9 +183,7 @@ _NOISE_LINES = (
     "Checking pipeline...",
     "MemPalace auto-save checkpoint.",
 )
-_HOOKS = (
-    "Stop|PreCompact|PreToolUse|PostToolUse|UserPromptSubmit|Notification|SessionStart|SessionEnd"
-)
+_HOOKS = "Stop|PreCompact|PreToolUse|PostToolUse|UserPromptSubmit|Notification|SessionStart|SessionEnd"
 _LINE_START = rf"^(?:{re.escape(MARK)})?"
 _TAGGED = re.compile(
     rf"{_LINE_START}<({'|'.join(_NOISE_TAGS)})(?:\s[^>]*)?>(?:(?!\n\s*\n)[\s\S])*?</\1>[ \t]*\n?", re.MULTILINE

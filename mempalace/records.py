@@ -35,6 +35,7 @@ ZIP_MAGIC = b"PK\x03\x04"
 SQLITE_MAGIC = b"SQLite format 3\x00"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
+_BUFFER = 1 << 20
 HEAD_BYTES = 256 * 1024
 HEAD_LINE_BYTES = 64 * 1024 * 1024
 HEAD_RECORDS = 50
@@ -131,10 +132,7 @@ class Source:
         start = stream.read(4)
         stream.seek(0)
         if start == ZSTD_MAGIC:
-            import zstandard
-
-            reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=True)
-            return io.BufferedReader(cast(io.RawIOBase, reader), 1 << 20)
+            return io.BufferedReader(_Decompressed(stream), _BUFFER)
         if start[:2] in _UTF16_MARKS:
             with stream:
                 text = stream.read().decode("utf-16", errors="replace")
@@ -159,12 +157,12 @@ class Source:
         if self.data is not None:
             return io.BytesIO(self.data)
         try:
-            stream = open(self.path, "rb")  # noqa: SIM115 - handed to the caller
+            stream = open(self.path, "rb", _BUFFER)  # noqa: SIM115 - handed to the caller
         except OSError as error:
             raise SourceError(_reason(error), path=self.path) from error
         if self.size is None:
             return stream
-        return cast(BinaryIO, io.BufferedReader(_Limited(stream, self.size), 1 << 20))
+        return cast(BinaryIO, io.BufferedReader(_Limited(stream, self.size), _BUFFER))
 
 
 class _Limited(io.RawIOBase):
@@ -200,6 +198,53 @@ class _Limited(io.RawIOBase):
         super().close()
 
 
+class _Decompressed(io.RawIOBase):
+    """The contents of a zstd file of any number of frames.
+
+    Raises ParseError at the end of one that was cut off or is damaged (zstandard's own reader ends in silence).
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        import zstandard
+
+        self._stream = stream
+        self._new = zstandard.ZstdDecompressor().decompressobj
+        self._frame: Any = self._new()
+        self._error = zstandard.ZstdError
+        self._ready = b""
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._rest or self._stream.read(_BUFFER)
+            if not data:
+                if self._frame is not None:
+                    raise ParseError("the compressed file ends too early")
+                return 0
+            self._decompress(data)
+        part = self._ready[: len(buffer)]
+        self._ready = self._ready[len(part) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+    def _decompress(self, data: bytes) -> None:
+        frame = self._frame or self._new()
+        try:
+            self._ready = frame.decompress(data)
+        except self._error as error:
+            raise ParseError(f"the compressed file is damaged: {error}") from error
+        self._rest = frame.unused_data if frame.eof else b""
+        self._frame = None if frame.eof else frame
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
 def _reason(error: OSError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
@@ -215,17 +260,11 @@ _SPACE = b" \t\r\n"
 
 def lines(source: Source) -> Iterator[bytes]:
     """Every line with its end, verbatim, split on b"\\n" only."""
-    stream = source.open()
-    with stream:
+    with source.open() as stream:
         try:
             yield from stream
         except OSError as error:
             raise SourceError(_reason(error), path=source.path) from error
-        except Exception as error:
-            # zstandard raises its own ZstdError (not an OSError) for a damaged frame.
-            if type(error).__name__ != "ZstdError":
-                raise
-            raise ParseError(f"the compressed file is damaged: {error}", path=source.path) from error
 
 
 def jsonl(source: Source, ledger: Ledger) -> Iterator[Record]:
@@ -501,30 +540,30 @@ class Head:
 
     `kind` is `empty`, `jsonl`, `json`, `text`, `zip`, `sqlite` or `binary`. `records` are the first JSON
     objects of a line-based file (at most 50). `document` is the decoded value of a JSON file; of a large one
-    it holds only the beginning, with open lists and objects closed. `text` is the decoded beginning.
+    it holds only the beginning, with open lists and objects closed. `text` is the decoded beginning. `trouble` says why a compressed file
+    cannot be read to its end.
     """
 
     source: Source
     data: bytes
     whole: bool
+    trouble: str | None = None
 
     @classmethod
     def of(cls, source: Source) -> Head:
         """Read the head. Raises SourceError if the file cannot be read."""
+        data = b""
         try:
             with source.open() as stream:
-                data = stream.read(HEAD_BYTES)
+                while more := stream.read1(HEAD_BYTES - len(data)):  # type: ignore[attr-defined]
+                    data += more
                 if len(data) == HEAD_BYTES and b"\n" not in data:
                     data += stream.readline(HEAD_LINE_BYTES)
                 return cls(source, data, not stream.read(1))
         except OSError as error:
             raise SourceError(_reason(error), path=source.path) from error
-        except SourceError:
-            raise
-        except Exception as error:
-            if type(error).__name__ != "ZstdError":
-                raise
-            return cls(source, ZSTD_MAGIC, True)
+        except ParseError as error:  # a compressed file that was cut off: what can be had decides
+            return cls(source, data or ZSTD_MAGIC, whole=True, trouble=error.message)
 
     @cached_property
     def kind(self) -> str:

@@ -1,16 +1,16 @@
 """The one search behind every face: two legs, fusion on scores, exact words first.
 
-    query -> wanted words, phrases, exclusions
-          -> lexical candidates (BM25) + vector candidates (exact cosine)
-          -> both scores for every candidate, fused; a literal match counts most
-          -> copies collapsed, at most three hits a session
+query -> wanted words, phrases, exclusions
+      -> lexical candidates (BM25) + vector candidates (exact cosine)
+      -> both scores for every candidate, fused; a literal match counts most
+      -> copies collapsed, at most three hits a session
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from mempalace.palace import folder
 from mempalace.palace.catalog import Catalog
 from mempalace.palace.lexical import LexicalIndex, Restriction, Wanted
 from mempalace.palace.vectors import VectorTable
+from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, SearchResults, parse_query
 from mempalace.transcript import unquote
 
 if TYPE_CHECKING:
@@ -41,127 +42,6 @@ _VECTOR_WEIGHT = 0.4
 _SESSION_PRIOR = 0.4
 _LITERAL_BONUS = 1.0
 _LITERAL_WORD_BONUS = 0.3
-
-INCLUDES: dict[str, tuple[str, ...]] = {
-    "tool": ("tool",),
-    "thinking": ("thinking",),
-    "injected": ("injected", "command", "summary"),
-    "abandoned": ("abandoned",),
-}
-SCOPES = ("subagent", "headless")
-ALL = "all"
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """What may be found; empty means any. `include` adds to dialogue of main sessions: see INCLUDES, SCOPES, all."""
-
-    project: str | None = None
-    tool: str | None = None
-    role: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    session: str | None = None
-    wing: str | None = None
-    include: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Those that are set, as JSON data."""
-        found = {name: value for name, value in asdict(self).items() if value}
-        for name in ("since", "until"):
-            if name in found:
-                found[name] = format_time(found[name])
-        if "include" in found:
-            found["include"] = list(found["include"])
-        return found
-
-
-@dataclass(slots=True)
-class Hit:
-    """One result. `text` is a slice of the transcript; `line` that of the best-matching message in its source."""
-
-    rank: int
-    score: float
-    scores: dict[str, float | None]
-    chunk_id: str
-    session_id: str
-    message_id: str | None
-    parent_session_id: str | None
-    format: str
-    project: str | None
-    title: str | None
-    role: str
-    origin: str
-    timestamp: str | None
-    text: str
-    path: str
-    line: int | None
-    source_gone: bool
-    copies: list[str]
-    resume: str | None
-
-
-@dataclass(slots=True)
-class SearchResults:
-    """The hits, best first, and how they were found.
-
-    `hidden` counts what also has all the words but was not asked for (tool output, sub-agents, ...); `terms`
-    are the words to mark; `embedded` is the share of dialogue that has vectors.
-    """
-
-    query: str
-    filters: Filters
-    indexes: list[str]
-    results: list[Hit]
-    masked: int = 0
-    hidden: dict[str, int] = field(default_factory=dict)
-    terms: list[str] = field(default_factory=list)
-    embedded: float = 1.0
-    behind: int = 0
-
-    def __iter__(self) -> Any:
-        return iter(self.results)
-
-    def __len__(self) -> int:
-        return len(self.results)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON contract of `search --json`, version 1."""
-        return {
-            "schema_version": 1,
-            "query": self.query,
-            "filters": self.filters.to_dict(),
-            "indexes": self.indexes,
-            "masked": self.masked,
-            "hidden": self.hidden,
-            "embedded": round(self.embedded, 4),
-            "results": [asdict(hit) for hit in self.results],
-        }
-
-
-_QUOTED = re.compile(r'(?<!\w)(-?)"([^"]+)"')
-_EXCLUDED = re.compile(r"(?:^|(?<=\s))-(\w\S*)")
-
-
-def parse_query(query: str) -> Wanted:
-    """`"words in quotes"` must occur as they are, `-word` must not; the rest are free words.
-
-    Raises UsageError for a query without anything to look for.
-    """
-    phrases: list[str] = []
-    excluded: list[str] = []
-
-    def take(match: re.Match[str]) -> str:
-        (excluded if match[1] else phrases).append(match[2])
-        return " "
-
-    rest = _QUOTED.sub(take, query)
-    for word in _EXCLUDED.findall(rest):
-        excluded.append(word)
-    free = _EXCLUDED.sub(" ", rest).strip()
-    if not free and not phrases:
-        raise UsageError("there is nothing to search for", hint='give some words: mempalace search "why GraphQL"')
-    return Wanted(free, tuple(phrases), tuple(excluded))
 
 
 @dataclass(slots=True)
@@ -226,13 +106,13 @@ class Reader:
         return table if len(table) else None
 
     def search(
-        self, query: str, limit: int = 10, filters: Filters = Filters(), *, lexical_only: bool = False  # noqa: B008
+        self, query: str, limit: int = 10, filters: Filters | None = None, *, lexical_only: bool = False
     ) -> SearchResults:
         """The best `limit` hits. Raises UsageError, AmbiguousId, NotFound, PalaceDamaged, ModelError."""
         if limit < 1:
             raise UsageError(f"the limit must be at least 1, not {limit}")
         self.refresh()
-        return _Search(self, query, limit, filters, lexical_only).run()
+        return _Search(self, query, limit, filters or Filters(), lexical_only).run()
 
     def find_session(self, prefix: str) -> int:
         """The number of the session whose id begins like that. Raises NotFound or AmbiguousId."""
@@ -240,8 +120,8 @@ class Reader:
         if len(found) != 1:
             pattern = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
             found = found or self.catalog.rows(
-                "SELECT id, key FROM sessions WHERE key LIKE ? ESCAPE '\\' AND (kind <> 'subagent' OR instr(?, '/') > 0)"
-                " ORDER BY key LIMIT 20",
+                "SELECT id, key FROM sessions WHERE key LIKE ? ESCAPE '\\'"
+                " AND (kind <> 'subagent' OR instr(?, '/') > 0) ORDER BY key LIMIT 20",
                 pattern,
                 prefix,
             )
@@ -271,6 +151,8 @@ class _Search:
         lexical = self._lexical()
         vector = {} if self.lexical_only else self._vector()
         candidates = self._load({**dict.fromkeys(lexical), **dict.fromkeys(vector)})
+        if self.wanted.excluded:
+            candidates = self._without_excluded(candidates)
         self._score(candidates, lexical, vector)
         hits = self._select(candidates)
         chunks = self.catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
@@ -339,8 +221,8 @@ class _Search:
             "SELECT c.id, c.text, s.kind FROM chunks c JOIN sessions s ON s.id = c.session WHERE c.text IN (?)", of_text
         )
         allowed = self.allowed.scopes
-        chunks = {chunk: of_text[text] for chunk, text, scope in found if not allowed or scope in allowed}
-        return dict(sorted(chunks.items(), key=lambda item: (-item[1], item[0]))[:limit])
+        scored = {chunk: of_text[text] for chunk, text, scope in found if not allowed or scope in allowed}
+        return dict(sorted(scored.items(), key=lambda item: (-item[1], item[0]))[:limit])
 
     def _is_narrow(self) -> bool:
         allowed = self.allowed
@@ -398,7 +280,22 @@ class _Search:
             " FROM chunks c JOIN texts t ON t.id = c.text WHERE c.id IN (?)",
             chunks,
         )
-        return [_Candidate(*row[:8], spans=[tuple(span) for span in orjson.loads(row[8])]) for row in rows]
+        return [_candidate(row) for row in rows]
+
+    def _without_excluded(self, candidates: list[_Candidate]) -> list[_Candidate]:
+        """Drop what has an excluded word, but keep (and add) what has the whole query literally."""
+        index = self.reader.lexical
+        if index is None:
+            return candidates
+        as_it_stands = index.search(Wanted(phrases=(self.query,)), self.allowed, CANDIDATES).scores
+        needle = _fold(self.query)
+        literal = [one for one in self._load(as_it_stands) if needle in _fold(_spoken(one))]
+        kept = {one.chunk: one for one in literal}
+        here = Restriction(chunks=tuple(one.chunk for one in candidates))
+        dropped: set[int] = set()
+        for word in self.wanted.excluded:
+            dropped |= index.search(Wanted(phrases=(word,)), here, len(candidates) or 1).scores.keys()
+        return [*kept.values(), *(one for one in candidates if one.chunk not in kept and one.chunk not in dropped)]
 
     # --- ranking --------------------------------------------------------------------------------------------
 
@@ -408,11 +305,12 @@ class _Search:
         if missing and index is not None:
             lexical = {**lexical, **index.search(self.wanted, Restriction(chunks=missing), len(missing)).scores}
         cosines = self._cosines(candidates) if "vectors" in self.indexes else {}
-        needle = _fold(self.wanted.words)
+        needle, whole = _fold(self.wanted.words), _fold(self.query)
         for one in candidates:
             one.lexical = lexical.get(one.chunk, 0.0)
             one.vector = max(0.0, cosines.get(one.text, 0.0))
-            one.literal = bool(needle) and needle in _fold(_spoken(one))
+            spoken = _fold(_spoken(one))
+            one.literal = bool(needle) and (needle in spoken or whole in spoken)
         best_lexical = max((one.lexical for one in candidates), default=0.0) or 1.0
         best_vector = max((one.vector for one in candidates), default=0.0) or 1.0
         bonus = _LITERAL_BONUS if len(needle.split()) > 1 or not needle.isalpha() else _LITERAL_WORD_BONUS
@@ -478,6 +376,7 @@ class _Search:
             origin=origin,
             timestamp=None if moment is None else format_time(datetime.fromtimestamp(moment, UTC)),
             text=one.body.rstrip("\n"),
+            match=(start, end),
             path=path,
             line=line,
             source_gone=not Path(path).exists(),
@@ -489,7 +388,9 @@ class _Search:
         """The part of a chunk that matches best: it has the query's words, and the role that was asked for."""
         spans = [span for span in one.spans if self.filters.role in (None, span[3])] or one.spans
         needle = _fold(self.wanted.words)
-        terms = set(re.findall(r"\w+", needle)) | {word for phrase in self.wanted.phrases for word in _fold(phrase).split()}
+        terms = set(re.findall(r"\w+", needle)) | {
+            word for phrase in self.wanted.phrases for word in _fold(phrase).split()
+        }
 
         def worth(span: tuple[int, int, int, str, str]) -> tuple[bool, float]:
             words = _fold(unquote(one.body[span[0] : span[1]]))
@@ -530,6 +431,13 @@ class _Search:
         queued = self.catalog.count("embed_queue")
         done = self.catalog.count("vectors")
         return done / (done + queued) if done + queued else 1.0
+
+
+def _candidate(row: Any) -> _Candidate:
+    chunk, uid, session, moment, text, words, body, kind, spans = row
+    return _Candidate(
+        chunk, uid, session, moment, text, words, body, kind, [tuple(span) for span in orjson.loads(spans)]
+    )
 
 
 def _add_session_prior(candidates: Sequence[_Candidate]) -> None:

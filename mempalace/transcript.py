@@ -61,9 +61,7 @@ class Transcript(str):
     sessions: tuple[Session, ...]
     spans: tuple[Span, ...]
 
-    def __new__(
-        cls, text: str, sessions: Iterable[Session] = (), spans: Iterable[Span] = ()
-    ) -> Transcript:
+    def __new__(cls, text: str, sessions: Iterable[Session] = (), spans: Iterable[Span] = ()) -> Transcript:
         """A transcript of that text."""
         transcript = super().__new__(cls, text)
         transcript.sessions = tuple(sessions)

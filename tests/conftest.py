@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def corpus(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, Any], None]]:
+def golden(request: pytest.FixtureRequest) -> Callable[[Path, Any], None]:
     """Compare JSON data with a golden file; with --regen write it."""
     regen = request.config.getoption("--regen")
 
@@ -92,4 +92,4 @@ def golden(request: pytest.FixtureRequest) -> Iterator[Callable[[Path, Any], Non
         assert path.exists(), f"{path} is missing: run pytest --regen and read the diff"
         assert orjson.loads(path.read_bytes()) == orjson.loads(text)
 
-    yield check
+    return check

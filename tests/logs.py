@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+import random
+import sqlite3
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import mempalace
-from mempalace.search import SearchResults
+from mempalace import miner
+from mempalace.search import Hit, SearchResults
+
+Finished = subprocess.CompletedProcess[str]
 
 
 def claude_lines(
@@ -44,3 +57,152 @@ def find(palace: Path, query: str, limit: int = 10, **filters: Any) -> SearchRes
     """Search a palace that is opened for this one question."""
     with mempalace.Palace(palace) as opened:
         return opened.search(query, limit, **filters)
+
+
+# --- cases: small inputs with marker words ------------------------------------------------------------------
+
+CASES = Path(__file__).parent / "cases"
+
+
+def marker(shape: str = "ABCDE-12345") -> str:
+    """A word that stands nowhere else, of that shape: random capitals for letters, random digits for digits."""
+    fill = {True: string.ascii_uppercase, False: string.digits}
+    return "".join(random.choice(fill[sign.isalpha()]) if sign.isalnum() else sign for sign in shape)
+
+
+def plant(case: str, folder: Path, *markers: str) -> dict[str, str]:
+    """Copy a case's files to a folder, with a random word in place of each marker; the new word of each."""
+    words = {old: marker(old) for old in markers}
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in (CASES / case).iterdir():
+        data = file.read_bytes()
+        for old, new in words.items():
+            assert old.encode() in data, f"{case} has no {old}"
+            data = data.replace(old.encode(), new.encode())
+        (folder / file.name).write_bytes(data)
+    return words
+
+
+def mine(palace: Path, *paths: Path, **options: Any) -> miner.Summary:
+    """Mine files or folders; what the summary says must add up."""
+    summary = miner.mine(palace, list(paths), miner.Options(**options))
+    check_sums(summary.to_dict())
+    return summary
+
+
+def check_sums(summary: dict[str, Any]) -> None:
+    """Files found are the sum of the states, records read that of what became of them."""
+    states = dict(summary["sources"])
+    assert states.pop("found") == sum(states.values()), summary
+    records = summary["records"]
+    kept = records["stored"] + records["duplicate"] + records["damaged"]
+    assert records["read"] == kept + sum(records["skipped"].values()), summary
+
+
+def first(palace: Path, query: str, **filters: Any) -> Hit:
+    """The best hit for a query; there must be one."""
+    results = find(palace, query, **filters).results
+    assert results, f"nothing found for {query!r}"
+    return results[0]
+
+
+def holders(palace: Path, words: str, **filters: Any) -> list[Hit]:
+    """The hits that hold the words literally."""
+    return find(palace, f'"{words}"', 100, **filters).results
+
+
+def anywhere(palace: Path, words: str) -> list[Hit]:
+    """As `holders`, in everything that is kept."""
+    return holders(palace, words, include=("all",))
+
+
+def rows(palace: Path, sql: str, *values: Any) -> list[Any]:
+    """Rows of the palace's catalog."""
+    with closing(sqlite3.connect(f"{(palace / 'catalog.sqlite3').as_uri()}?mode=ro", uri=True)) as catalog:
+        return catalog.execute(sql, values).fetchall()
+
+
+def stored_text(palace: Path, session: str) -> str:
+    """The chunks of a session, joined."""
+    found = rows(
+        palace,
+        "SELECT t.body FROM chunks c JOIN texts t ON t.id = c.text JOIN sessions s ON s.id = c.session"
+        " WHERE s.key = ? ORDER BY c.seq",
+        session,
+    )
+    return "".join(body for (body,) in found)
+
+
+# --- the command line in a process of its own ---------------------------------------------------------------
+
+_CLI = "from mempalace.cli import main; main()"
+
+# Every argument is a command of its own, parted by spaces: one process that runs them all, until one fails.
+SEVERAL = """
+import sys
+from mempalace.cli import main
+for line in sys.argv[1:]:
+    sys.argv[1:] = line.split()
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+def command(*arguments: object, code: str = _CLI) -> list[str]:
+    """The command line of `mempalace` with these arguments; `code` is run in place of its entry point."""
+    return [sys.executable, "-P", "-c", code, *map(str, arguments)]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The environment of the test, in which this mempalace is found, and some variables more."""
+    return {**os.environ, "PYTHONPATH": str(Path(mempalace.__file__).parent.parent), **variables}
+
+
+def run(*arguments: object, prefix: Sequence[object] = (), code: str = _CLI, **variables: str) -> Finished:
+    """Run `mempalace` to its end. `prefix` is a command that runs it in turn."""
+    return subprocess.run(
+        [*map(str, prefix), *command(*arguments, code=code)],
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="backslashreplace",
+        timeout=120,
+    )
+
+
+def start(*arguments: object, code: str = _CLI, **variables: str) -> subprocess.Popen[str]:
+    """Start `mempalace` and go on meanwhile."""
+    return subprocess.Popen(
+        command(*arguments, code=code),
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Return as soon as the condition holds; fail if it does not in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def cut_off() -> list[str]:
+    """A command that runs another one without any network. Skips the test where that cannot be had."""
+    prefix = ["unshare", "--map-root-user", "--net"]
+    connect = "import socket; socket.create_connection(('192.0.2.1', 53), timeout=5)"
+    try:
+        tried = run(prefix=prefix, code=connect)
+    except FileNotFoundError:
+        pytest.skip("needs unshare")
+    if "Network is unreachable" not in tried.stderr:
+        pytest.skip(f"the network cannot be cut off here: {tried.stderr[-200:]}")
+    return prefix

@@ -28,9 +28,7 @@ from mempalace.model import (
 from mempalace.transcript import GAP, Transcript, render
 
 WORDS = st.text(
-    st.one_of(
-        st.characters(codec="utf-8"), st.sampled_from("ab \n>`👩🏽\u200d🇩🇪\u0301\u094dक日本한ᄀ…")
-    ),
+    st.one_of(st.characters(codec="utf-8"), st.sampled_from("ab \n>`👩🏽\u200d🇩🇪\u0301\u094dक日本한ᄀ…")),
     max_size=400,
 )
 LONG = st.builds(lambda text, times: text * times, WORDS, st.integers(1, 40))

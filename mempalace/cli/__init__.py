@@ -19,6 +19,7 @@ _COMMANDS = {
     "search": "Find an exchange again.",
     "show": "Show one session, whole.",
     "status": "What the palace holds.",
+    "demo": "Mine what this machine has, or bundled examples, and show a search.",
     "formats": "Which tools can be read, and where they keep their logs.",
     "rebuild": "Make the indexes again from the catalog.",
 }
@@ -43,7 +44,11 @@ class _Lazy(click.Group):
 
 @click.command(
     cls=_Lazy,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "MEMPALACE", "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "MEMPALACE",
+        "max_content_width": 100,
+    },
     epilog='Start with:  mempalace mine --mode convos   then:  mempalace search "why did we move to GraphQL"',
 )
 @click.version_option(package_name="mempalace")

@@ -1,8 +1,8 @@
 """The config file: TOML, one table per command, below flags and environment.
 
-    palace = "~/notes/palace"
-    [search]
-    limit = 5
+palace = "~/notes/palace"
+[search]
+limit = 5
 """
 
 from __future__ import annotations

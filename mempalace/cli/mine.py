@@ -12,9 +12,11 @@ import click
 from mempalace import miner
 from mempalace.cli.output import json_option, number, palace_option, print_json, printable, size, style
 from mempalace.errors import EXIT_OK, EXIT_PARTIAL
+from mempalace.summary import Event, Summary
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
 _MOST_PROBLEMS = 20
 _QUIET_KINDS = frozenset({"ignored", "glued", "replaced"})
@@ -33,7 +35,9 @@ Examples:
 @click.option("--wing", metavar="NAME", help="Label for the conversations.  [default: the project the log names]")
 @click.option("--dry-run", is_flag=True, help="Write nothing, say what a run would do.")
 @click.option("--wait", is_flag=True, help="Wait while another mine is running.")
-@click.option("--max-size", type=click.IntRange(min=1), metavar="BYTES", help="Leave out larger files (they are listed).")
+@click.option(
+    "--max-size", type=click.IntRange(min=1), metavar="BYTES", help="Leave out larger files (they are listed)."
+)
 @click.option("--no-vectors", is_flag=True, help="Leave the vectors to a later run: words are searchable at once.")
 @palace_option
 @json_option
@@ -56,16 +60,16 @@ def command(
     Files that did not change since the last time are not read again.
     """
     options = miner.Options(wing=wing, dry_run=dry_run, wait=wait, max_size=max_size, embed=not no_vectors)
-    with _Progress() as progress:
+    with Progress() as progress:
         summary = miner.mine(palace, paths or None, options, progress.on_event)
     if as_json:
         print_json(summary.to_dict())
     else:
-        click.echo(_report(summary, dry_run))
+        click.echo(report(summary, dry_run))
     ctx.exit(EXIT_PARTIAL if summary.is_partial else EXIT_OK)
 
 
-def _report(summary: miner.Summary, dry_run: bool) -> str:
+def report(summary: Summary, dry_run: bool) -> str:
     """The end table: every line adds up."""
     states = [f"{number(summary.states[state])} {state}" for state in summary.STATES if summary.states[state]]
     reasons = ", ".join(f"{reason} {number(count)}" for reason, count in sorted(summary.skipped.items()))
@@ -75,7 +79,9 @@ def _report(summary: miner.Summary, dry_run: bool) -> str:
         f" + {number(summary.damaged)} damaged + {skipped}"
     )
     lines = [
-        style("Dry run: nothing was written. A run would give:", bold=True) if dry_run else f"Palace    {summary.palace}",
+        style("Dry run: nothing was written. A run would give:", bold=True)
+        if dry_run
+        else f"Palace    {summary.palace}",
         f"Files     {number(summary.found)} found" + (f" = {' + '.join(states)}" if states else ""),
         f"Records   {records}",
         f"Sessions  {number(summary.sessions_new)} new, {number(summary.sessions_updated)} updated",
@@ -91,7 +97,7 @@ def _report(summary: miner.Summary, dry_run: bool) -> str:
     return "\n".join(lines)
 
 
-def _problems(summary: miner.Summary) -> list[str]:
+def _problems(summary: Summary) -> list[str]:
     told = [problem for problem in summary.problems if problem.kind not in _QUIET_KINDS]
     lines = []
     for problem in told[:_MOST_PROBLEMS]:
@@ -102,20 +108,22 @@ def _problems(summary: miner.Summary) -> list[str]:
     return lines
 
 
-class _Progress:
+class Progress:
     """A bar with the time left, on a terminal; elsewhere nothing but problems worth a line."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._bar: Progress | None = None
-        self._task = 0
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._files = self._read = self._total = 0
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Progress:
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
 
-            bar = Progress(
+            bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 TextColumn("{task.fields[done]}"),
@@ -129,23 +137,23 @@ class _Progress:
     def __exit__(self, *details: object) -> None:
         self._stack.close()
 
-    def on_event(self, event: miner.Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Show how far the run is."""
         if event.kind == "waiting":
             click.echo(f"waiting for another mine{event.text}", err=True)
         if self._bar is None:
             return
+        if event.kind in ("found", "phase") and self._task is not None:
+            self._bar.remove_task(self._task)
         if event.kind == "found":
-            self._files, self._read = 0, 0
             self._task = self._bar.add_task("reading", total=event.size or 1, done=f"0 of {number(event.count)} files")
             self._total = event.count
-        elif event.kind == "file":
+        elif event.kind == "file" and self._task is not None:
             self._files += 1
             self._read += event.size
             done = f"{number(self._files)} of {number(self._total)} files, {size(self._read)}"
             self._bar.update(self._task, completed=self._read, done=done)
         elif event.kind == "phase":
-            self._bar.remove_task(self._task)
             self._task = self._bar.add_task(event.text, total=event.count or None, done="")
-        elif event.kind == "embedded":
+        elif event.kind == "embedded" and self._task is not None:
             self._bar.advance(self._task, event.count)

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,7 +54,7 @@ def print_json(data: Any) -> None:
 def report(error: MempalaceError, as_json: bool) -> int:
     """Tell an error, on stderr or as JSON on stdout; the exit code."""
     if as_json:
-        told = {
+        told: dict[str, Any] = {
             "kind": error.kind,
             "message": error.message,
             "hint": error.hint,
@@ -113,13 +113,16 @@ def size(value: float) -> str:
     return f"{value:.1f} GB"
 
 
-def table(rows: list[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
+def table(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
     """Rows in columns, parted by two spaces; `right` names columns that are set flush right."""
     if not rows:
         return ""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
-        cells = [cell.rjust(wide) if at in right else cell.ljust(wide) for at, (cell, wide) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            cell.rjust(wide) if at in right else cell.ljust(wide)
+            for at, (cell, wide) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)

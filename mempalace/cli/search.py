@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from mempalace import search as engine
 from mempalace.cli.output import (
     is_colourful,
     json_option,
@@ -21,7 +20,9 @@ from mempalace.cli.output import (
     width,
 )
 from mempalace.errors import UsageError
-from mempalace.search import Filters, Hit, SearchResults
+from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, SearchResults
+from mempalace.search import Reader
+from mempalace.transcript import unquote
 
 _LINES = 4
 _SPANS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -50,7 +51,7 @@ Examples:
     "--include",
     metavar="WHAT",
     multiple=True,
-    help=f"Search these too: {', '.join([*engine.INCLUDES, *engine.SCOPES, engine.ALL])}. Repeat, or part by commas.",
+    help=f"Search these too: {', '.join([*INCLUDES, *SCOPES, ALL])}. Repeat, or part by commas.",
 )
 @click.option("--fast", is_flag=True, help="Words only, no vectors.")
 @palace_option
@@ -88,7 +89,7 @@ def command(
         session=session,
         include=tuple(name.strip() for part in include for name in part.split(",") if name.strip()),
     )
-    with engine.Reader(palace) as reader:
+    with Reader(palace) as reader:
         results = reader.search(" ".join(query), limit, filters, lexical_only=fast)
     if as_json:
         print_json(results.to_dict())
@@ -131,9 +132,9 @@ def render(results: SearchResults) -> str:
 def _notes(results: SearchResults) -> list[str]:
     notes = []
     if results.hidden:
-        told = ", ".join(f"{number(count)} in {name}" for name, count in results.hidden.items())
+        told = ", ".join(f"in {number(count)} {_PLACES[name]}" for name, count in results.hidden.items())
         names = ",".join(results.hidden)
-        notes.append(f"All the words also occur elsewhere: {told}. Add --include {names}")
+        notes.append(f"All of these words also occur {told}: --include {names}")
     if results.behind:
         notes.append(f"{number(results.behind)} chunks are not indexed yet: mempalace mine")
     if results.embedded < 1:
@@ -141,35 +142,61 @@ def _notes(results: SearchResults) -> list[str]:
     return ["\n".join(style(note, fg="bright_black") for note in notes)] if notes else []
 
 
+_PLACES = {
+    "tool": "tool outputs",
+    "thinking": "thoughts",
+    "injected": "injected texts",
+    "abandoned": "abandoned branches",
+    "subagent": "parts of sub-agents",
+    "headless": "parts of headless runs",
+}
+_SPEAKERS = {"user": "you", "assistant": "assistant", "tool": "tool", "system": "system"}
+
+
 def _hit(hit: Hit, terms: list[str]) -> str:
     project = (hit.project or "").replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
     facts = [local_time(hit.timestamp), hit.format, project]
-    head = f"{hit.rank:2}. {style('  '.join(printable(fact) for fact in facts if fact), bold=True)}"
-    title = f"    {printable(hit.title)}" if hit.title else None
-    body = [f"    {line}" for line in _excerpt(hit, terms)]
-    foot = f"    {style('show', fg='bright_black')} mempalace show {hit.session_id}"
+    head = "  ".join(style(printable(fact), bold=True) for fact in facts if fact)
+    if hit.title:
+        room = width() - 6 - sum(len(fact) + 2 for fact in facts if fact)
+        head += f"  {_shorten(printable(hit.title), room)}" if room > 20 else ""
+    speaker = "sub-agent" if hit.origin == "subagent" else _SPEAKERS.get(hit.role, hit.role)
+    lines = [f"{hit.rank:2}  {head}"]
+    for at, line in enumerate(_excerpt(hit, terms)):
+        label = f"{speaker}: " if at == 0 else ""
+        lines.append(f"    {style(label, fg='cyan')}{line}")
+    lines.append("    " + style(f"mempalace show {hit.session_id}", fg="bright_black"))
     if hit.resume:
-        foot += f"   {style('resume', fg='bright_black')} {printable(hit.resume)}"
+        lines.append("    " + style(printable(hit.resume), fg="bright_black"))
     if hit.copies:
-        foot += f"   also in {len(hit.copies)} other session{'s' * (len(hit.copies) > 1)}"
+        lines.append(
+            f"    also in {len(hit.copies)} other session{'s' * (len(hit.copies) > 1)}: {', '.join(hit.copies[:3])}"
+        )
     if hit.source_gone:
-        foot += "   (its file is gone; the text is kept here)"
-    return "\n".join(line for line in [head, title, *body, foot] if line is not None)
+        lines.append("    its log file is gone; the words are kept here")
+    return "\n".join(lines)
+
+
+def _shorten(text: str, room: int) -> str:
+    return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def _excerpt(hit: Hit, terms: list[str]) -> list[str]:
-    """The lines that match best, with the terms marked, after the speaker's name."""
-    lines = [line for line in hit.text.splitlines() if line.strip(" >")]
+    """The lines of the matching message that match best, with the terms marked."""
+    start, end = hit.match
+    said = hit.text[start:end] or hit.text
+    lines = [line for line in (unquote(said) if hit.role == "user" else said).splitlines() if line.strip()]
+    if not lines:
+        return []
     words = [term.casefold() for term in terms]
 
     def worth(line: str) -> int:
         folded = line.casefold()
         return sum(len(word) for word in words if word in folded)
 
-    best = max(range(len(lines)), key=lambda at: worth(lines[at]), default=0)
+    best = max(range(len(lines)), key=lambda at: worth(lines[at]))
     start = max(0, min(best - 1, len(lines) - _LINES))
-    shown = [_clip(printable(line), words) for line in lines[start : start + _LINES]]
-    shown = [_mark(line, terms) for line in shown]
+    shown = [_mark(_clip(printable(line), words), terms) for line in lines[start : start + _LINES]]
     if start > 0:
         shown[0] = f"… {shown[0]}"
     if start + _LINES < len(lines):
@@ -179,7 +206,7 @@ def _excerpt(hit: Hit, terms: list[str]) -> list[str]:
 
 def _clip(line: str, words: list[str]) -> str:
     """At most a line's width of a long line, around the first word that was looked for."""
-    room = width() - 8
+    room = width() - 18
     if len(line) <= room:
         return line
     folded = line.casefold()

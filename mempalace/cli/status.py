@@ -47,14 +47,20 @@ def collect(reader: Reader) -> dict[str, Any]:
         "chunks": catalog.count("chunks"),
         "indexed": indexed,
         "sources": dict(catalog.rows("SELECT state, COUNT(*) FROM sources GROUP BY state ORDER BY state")),
-        "formats": _grouped(catalog.rows("SELECT format, COUNT(*), SUM(messages) FROM sessions GROUP BY format ORDER BY 2 DESC")),
+        "formats": _grouped(
+            catalog.rows("SELECT format, COUNT(*), SUM(messages) FROM sessions GROUP BY format ORDER BY 2 DESC")
+        ),
         "projects": _grouped(
             catalog.rows(
                 "SELECT COALESCE(wing, ''), COUNT(*), SUM(messages) FROM sessions GROUP BY wing ORDER BY 2 DESC, 1"
             )
         ),
         "roles": dict(catalog.rows("SELECT role, COUNT(*) FROM messages GROUP BY role ORDER BY role")),
-        "vectors": {"embedded": vectors, "queued": queued, "share": vectors / (vectors + queued) if vectors + queued else 1.0},
+        "vectors": {
+            "embedded": vectors,
+            "queued": queued,
+            "share": vectors / (vectors + queued) if vectors + queued else 1.0,
+        },
         "vector_store": catalog.get("vector_store"),
         "models": {"vectors": catalog.get("vector_model")},
         "bytes": {name: folder.size_of(reader.palace / part) for name, part in parts.items()},

@@ -111,7 +111,7 @@ class Catalog:
                 scratch.db.execute("ATTACH ? AS kept", (f"{kept.path.resolve().as_uri()}?mode=ro",))
                 with scratch.transaction():
                     for table, columns in _SCRATCH.items():
-                        scratch.db.execute(f"INSERT INTO main.{table} SELECT {columns} FROM kept.{table}")  # noqa: S608
+                        scratch.db.execute(f"INSERT INTO main.{table} SELECT {columns} FROM kept.{table}")
                 scratch.db.execute("DETACH kept")
             yield scratch
 
@@ -219,12 +219,12 @@ class Catalog:
         )
         if source.id:
             self.db.execute(
-                f"UPDATE sources SET ({columns}) = ({','.join('?' * len(values))}) WHERE id = ?",  # noqa: S608
+                f"UPDATE sources SET ({columns}) = ({','.join('?' * len(values))}) WHERE id = ?",
                 (*values, source.id),
             )
         else:
             cursor = self.db.execute(
-                f"INSERT INTO sources ({columns}) VALUES ({','.join('?' * len(values))})",  # noqa: S608
+                f"INSERT INTO sources ({columns}) VALUES ({','.join('?' * len(values))})",
                 values,
             )
             source.id = int(cursor.lastrowid or 0)
@@ -233,7 +233,7 @@ class Catalog:
 
     def count(self, table: str, where: str = "1") -> int:
         """The number of rows of a table."""
-        return int(self.row(f"SELECT COUNT(*) FROM {table} WHERE {where}")[0])  # noqa: S608
+        return int(self.row(f"SELECT COUNT(*) FROM {table} WHERE {where}")[0])
 
     def add_many(self, sql: str, rows: Sequence[Any]) -> None:
         """Run a statement for each row."""

@@ -111,11 +111,11 @@ def _save_session(catalog: Catalog, session: Session, key: str, known: SessionRo
     marks = ", ".join("?" * len(values))
     if known is not None:
         catalog.db.execute(
-            f"UPDATE sessions SET ({columns}) = ({marks}) WHERE id = ?",  # noqa: S608
+            f"UPDATE sessions SET ({columns}) = ({marks}) WHERE id = ?",
             (*values.values(), known.id),
         )
         return known.id
-    cursor = catalog.db.execute(f"INSERT INTO sessions ({columns}) VALUES ({marks})", tuple(values.values()))  # noqa: S608
+    cursor = catalog.db.execute(f"INSERT INTO sessions ({columns}) VALUES ({marks})", tuple(values.values()))
     return int(cursor.lastrowid or 0)
 
 
@@ -169,7 +169,9 @@ def _save_messages(
         return False
     owners = {
         bytes(ident): int(owner)
-        for ident, owner in catalog.rows("SELECT ident, source FROM messages WHERE session = ? AND seq >= ?", session, start)
+        for ident, owner in catalog.rows(
+            "SELECT ident, source FROM messages WHERE session = ? AND seq >= ?", session, start
+        )
     }
     catalog.db.execute("DELETE FROM messages WHERE session = ? AND seq >= ?", (session, start))
     rows = []
@@ -243,9 +245,7 @@ def _chunk_time(chunk: Chunk, messages: list[Message]) -> datetime | None:
     return next((moment for moment in times if moment is not None), None)
 
 
-def _save_text(
-    catalog: Catalog, digest: bytes, words: str, body: str, kind: Kind, moment: datetime | None
-) -> int:
+def _save_text(catalog: Catalog, digest: bytes, words: str, body: str, kind: Kind, moment: datetime | None) -> int:
     known = catalog.row("SELECT id FROM texts WHERE hash = ?", digest)
     if known is not None:
         return int(known[0])
@@ -269,5 +269,5 @@ def remove_chunks(catalog: Catalog, numbers: list[int]) -> None:
     used = {int(row[0]) for row in catalog.rows_in("SELECT DISTINCT text FROM chunks WHERE text IN (?)", texts)}
     orphans = [(number,) for number in texts - used]
     for table, column in (("texts", "id"), ("vectors", "text"), ("tokens", "text"), ("embed_queue", "text")):
-        catalog.add_many(f"DELETE FROM {table} WHERE {column} = ?", orphans)  # noqa: S608
+        catalog.add_many(f"DELETE FROM {table} WHERE {column} = ?", orphans)
     catalog.add_many("INSERT OR REPLACE INTO store_queue VALUES (?, 1)", orphans)

@@ -1,10 +1,10 @@
 """The palace's folder: where it is, whether it is ours, what lies in it.
 
-    mempalace.json      marker: this folder belongs to mempalace; holds the layout version
-    catalog.sqlite3     the truth
-    lexical/            tantivy, derived
-    vectors/            Chroma, derived
-    lock                held by the one writer
+mempalace.json      marker: this folder belongs to mempalace; holds the layout version
+catalog.sqlite3     the truth
+lexical/            tantivy, derived
+vectors/            Chroma, derived
+lock                held by the one writer
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def require(path: Path) -> None:
         raise NoPalace("there is no palace yet", path=path, hint="make one: mempalace mine --mode convos")
     if not (path / CATALOG).exists():
         raise PalaceDamaged(
-            "the palace has lost its catalog", path=path / CATALOG, hint="restore it from a backup, or mine into a new --palace"
+            "the palace has lost its catalog",
+            path=path / CATALOG,
+            hint="restore it from a backup, or mine into a new --palace",
         )
 
 
@@ -54,7 +56,9 @@ def create(path: Path) -> None:
         (path / MARKER).write_text(json.dumps({"mempalace": "conversations", "layout": LAYOUT_VERSION}) + "\n")
     except OSError as error:
         raise StoreError(
-            f"the palace cannot be made: {error.strerror or error}", path=path, hint="choose another folder with --palace"
+            f"the palace cannot be made: {error.strerror or error}",
+            path=path,
+            hint="choose another folder with --palace",
         ) from error
 
 

@@ -29,7 +29,10 @@ _CHUNK_COLUMNS = (
 
 def chunk_of(kind: str, spans: str, length: int) -> Chunk:
     """The chunk of a catalog row, with positions relative to its own text."""
-    parts = [Span(start, end, message, Role(role), Origin(origin)) for start, end, message, role, origin in orjson.loads(spans)]
+    parts = [
+        Span(start, end, message, Role(role), Origin(origin))
+        for start, end, message, role, origin in orjson.loads(spans)
+    ]
     return Chunk(0, length, Kind(kind), tuple(parts))
 
 
@@ -128,7 +131,9 @@ def embed_queued(catalog: Catalog, embedder: Embedder, on_batch: Callable[[int],
     _check_model(catalog, embedder)
     total = 0
     while True:
-        queued = [row[0] for row in catalog.rows(f"SELECT text FROM embed_queue ORDER BY time DESC LIMIT {_EMBED_BATCH}")]
+        queued = [
+            row[0] for row in catalog.rows(f"SELECT text FROM embed_queue ORDER BY time DESC LIMIT {_EMBED_BATCH}")
+        ]
         if not queued:
             return total
         rows = _first_chunks(catalog, queued)

@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -186,9 +187,9 @@ class LexicalIndex:
         parts += [(Occur.Must, Query.const_score_query(one, 0.0)) for one in self._filters(allowed)]
         result = searcher.search(Query.boolean_query(parts), limit=limit, count=True)
         addresses = [address for _, address in result.hits]
-        chunks = searcher.fast_field_values("chunk", addresses) if addresses else []
+        chunks: list[Any] = searcher.fast_field_values("chunk", addresses) if addresses else []
         scores = {int(chunk): float(score) for chunk, (score, _) in zip(chunks, result.hits, strict=True)}
-        return Hits(scores, int(result.count or 0))
+        return Hits(scores, _total(result))
 
     def count_all(self, wanted: Wanted, allowed: Restriction) -> int:
         """How many of the allowed chunks have every word that is wanted."""
@@ -200,7 +201,7 @@ class LexicalIndex:
         if not parts:
             return 0
         parts += [(Occur.Must, one) for one in self._filters(allowed)]
-        return int(searcher.search(Query.boolean_query(parts), limit=1, count=True).count or 0)
+        return _total(searcher.search(Query.boolean_query(parts), limit=1, count=True))
 
     @cached_property
     def _tools(self) -> dict[str, TextAnalyzer]:
@@ -248,7 +249,7 @@ class LexicalIndex:
             if len(chars) == 1:
                 queries.append(self._term("chars", chars[0]))
                 continue
-            pairs = list(dict.fromkeys(zip(chars, chars[1:], strict=False)))
+            pairs = list(dict.fromkeys(pairwise(chars)))
             queries += [Query.phrase_query(self._index.schema, "chars", list(pair)) for pair in pairs]
             if len(chars) > 2:
                 whole = Query.phrase_query(self._index.schema, "chars", list(chars))
@@ -296,6 +297,11 @@ class LexicalIndex:
                 )
             )
         return filters
+
+
+def _total(result: tantivy.SearchResult) -> int:
+    count: int | None = result.count  # type: ignore[attr-defined]  # the stub lacks it
+    return count or 0
 
 
 def _document(entry: Entry) -> Document:

@@ -97,7 +97,9 @@ class ChromaIndex:
         found = (collection.metadata or {}).get("model")
         if found != model_id:
             raise StoreError(
-                f"the vectors were made by {found}, not by {model_id}", path=path, hint="make them again: mempalace rebuild"
+                f"the vectors were made by {found}, not by {model_id}",
+                path=path,
+                hint="make them again: mempalace rebuild",
             )
         return cls(collection, path)
 
