@@ -196,6 +196,19 @@ def _save_messages(
     return True
 
 
+@dataclass(slots=True)
+class _NewChunk:
+    """A chunk that the catalog does not have yet."""
+
+    uid: str
+    seq: int
+    chunk: Chunk
+    moment: datetime | None
+    digest: bytes
+    words: str
+    body: str
+
+
 def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcript, messages: list[Message]) -> int:
     """Bring the chunks of a session up to date; how many are new. Known ones keep their ids."""
     before = {
@@ -207,7 +220,7 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
     names = {index: message.name for index, message in enumerate(messages) if message.name}
     text = str(transcript)
     seen: dict[bytes, int] = {}
-    added = 0
+    new: list[_NewChunk] = []
     moved: list[tuple[int, int, str, int]] = []
     for seq, chunk in enumerate(chunks(transcript)):
         moment = _chunk_time(chunk, messages)
@@ -217,20 +230,55 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
         seen[digest] = seen.get(digest, 0) + 1
         uid = tree.digest(label, digest.hex(), seen[digest]).hex()[:20]
         known = before.pop(uid, None)
-        if known is not None:
-            place = (seq, chunk.start, _spans(chunk))
-            if known[1:] != place:
-                moved.append((*place, known[0]))
+        if known is None:
+            new.append(_NewChunk(uid, seq, chunk, moment, digest, words, body))
             continue
-        number = _save_text(catalog, digest, words, body, chunk.kind, moment)
-        catalog.db.execute(
-            "INSERT INTO chunks (uid, session, seq, start, kind, time, text, spans) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (uid, session, seq, chunk.start, str(chunk.kind), _seconds(moment), number, _spans(chunk)),
-        )
-        added += 1
+        place = (seq, chunk.start, _spans(chunk))
+        if known[1:] != place:
+            moved.append((*place, known[0]))
     catalog.add_many("UPDATE chunks SET seq = ?, start = ?, spans = ? WHERE id = ?", moved)
+    _insert_chunks(catalog, session, new)
     remove_chunks(catalog, [known[0] for known in before.values()])
-    return added
+    return len(new)
+
+
+def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None:
+    """Insert chunks, and those of their texts that are not there yet, many at a time."""
+    texts = {
+        bytes(digest): int(number)
+        for number, digest in catalog.rows_in(
+            "SELECT id, hash FROM texts WHERE hash IN (?)", {one.digest for one in new}
+        )
+    }
+    last = int(catalog.row("SELECT COALESCE(MAX(id), 0) FROM texts")[0])
+    rows: list[tuple[Any, ...]] = []
+    queued: list[tuple[int, float | None]] = []
+    for one in new:
+        if one.digest in texts:
+            continue
+        last += 1
+        texts[one.digest] = last
+        rows.append((last, one.digest, text_hash(one.words.strip()), one.body))
+        if one.chunk.kind == Kind.DIALOGUE:
+            queued.append((last, _seconds(one.moment)))
+    catalog.add_many("INSERT INTO texts (id, hash, words, body) VALUES (?, ?, ?, ?)", rows)
+    catalog.add_many("INSERT INTO embed_queue VALUES (?, ?)", queued)
+    catalog.add_many(
+        "INSERT INTO chunks (uid, session, seq, start, kind, time, text, spans) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                one.uid,
+                session,
+                one.seq,
+                one.chunk.start,
+                str(one.chunk.kind),
+                _seconds(one.moment),
+                texts[one.digest],
+                _spans(one.chunk),
+            )
+            for one in new
+        ],
+    )
 
 
 def _spans(chunk: Chunk) -> str:
@@ -243,19 +291,6 @@ def _chunk_time(chunk: Chunk, messages: list[Message]) -> datetime | None:
     """The time of the first message in a chunk that has one."""
     times = (messages[span.message].timestamp for span in chunk.spans)
     return next((moment for moment in times if moment is not None), None)
-
-
-def _save_text(catalog: Catalog, digest: bytes, words: str, body: str, kind: Kind, moment: datetime | None) -> int:
-    known = catalog.row("SELECT id FROM texts WHERE hash = ?", digest)
-    if known is not None:
-        return int(known[0])
-    cursor = catalog.db.execute(
-        "INSERT INTO texts (hash, words, body) VALUES (?, ?, ?)", (digest, text_hash(words.strip()), body)
-    )
-    number = int(cursor.lastrowid or 0)
-    if kind == Kind.DIALOGUE:
-        catalog.db.execute("INSERT INTO embed_queue VALUES (?, ?)", (number, _seconds(moment)))
-    return number
 
 
 def remove_chunks(catalog: Catalog, numbers: list[int]) -> None:

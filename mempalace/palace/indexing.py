@@ -27,17 +27,13 @@ _CHUNK_COLUMNS = (
 )
 
 
-def chunk_of(kind: str, spans: str, length: int) -> Chunk:
-    """The chunk of a catalog row, with positions relative to its own text."""
-    parts = [
-        Span(start, end, message, Role(role), Origin(origin))
-        for start, end, message, role, origin in orjson.loads(spans)
-    ]
-    return Chunk(0, length, Kind(kind), tuple(parts))
+_ROLES = {str(role): role for role in Role}
+_ORIGINS = {str(origin): origin for origin in Origin}
+_KINDS = {str(kind): kind for kind in Kind}
 
 
-def index_texts(catalog: Catalog, rows: list[Any]) -> Iterator[str]:
-    """What the indexes see of each row (chunk, body, kind, time, spans, session, ...)."""
+def index_texts(catalog: Catalog, rows: list[Any]) -> Iterator[tuple[str, Chunk]]:
+    """What the indexes see of each row (of _CHUNK_COLUMNS), and its chunk, with positions in its own text."""
     sessions = {row[5] for row in rows}
     names: dict[int, dict[int, str]] = {}
     for session, seq, name in catalog.rows_in(
@@ -46,8 +42,12 @@ def index_texts(catalog: Catalog, rows: list[Any]) -> Iterator[str]:
         names.setdefault(session, {})[seq] = name
     for row in rows:
         moment = None if row[3] is None else datetime.fromtimestamp(row[3], UTC)
-        chunk = chunk_of(row[2], row[4], len(row[1]))
-        yield index_text(row[1], 0, chunk, moment, names.get(row[5], {}))
+        spans = tuple(
+            Span(start, end, message, _ROLES[role], _ORIGINS[origin])
+            for start, end, message, role, origin in orjson.loads(row[4])
+        )
+        chunk = Chunk(0, len(row[1]), _KINDS[row[2]], spans)
+        yield index_text(row[1], 0, chunk, moment, names.get(row[5], {})), chunk
 
 
 # --- lexical ------------------------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ def _entries(catalog: Catalog, after: int) -> Iterator[Entry]:
         rows = catalog.rows(f"{_CHUNK_COLUMNS} WHERE c.id > ? ORDER BY c.id LIMIT {_PAGE}", after)
         if not rows:
             return
-        for row, text in zip(rows, index_texts(catalog, rows), strict=True):
-            roles = {part[3] for part in orjson.loads(row[4])}
+        for row, (text, chunk) in zip(rows, index_texts(catalog, rows), strict=True):
+            roles = {str(span.role) for span in chunk.spans}
             projects = {name for name in (row[8], row[9]) if name}
             yield Entry(
                 chunk=row[0],
@@ -137,7 +137,7 @@ def embed_queued(catalog: Catalog, embedder: Embedder, on_batch: Callable[[int],
         if not queued:
             return total
         rows = _first_chunks(catalog, queued)
-        texts = list(index_texts(catalog, rows))
+        texts = [text for text, _ in index_texts(catalog, rows)]
         packed = pack(embedder.embed(texts)) if texts else []
         with catalog.transaction():
             numbers = [row[10] for row in rows]

@@ -327,19 +327,28 @@ def _document(entry: Entry) -> Document:
     return document
 
 
+_plain_words: set[str] = set()
+_MOST_PLAIN_WORDS = 200_000
+
+
 def _identifiers(text: str) -> tuple[list[str], list[str]]:
     """The distinct words of a text that are more than letters, and the parts of those in camelCase.
 
-    tantivy's own regex tokenizer costs three times as much, and has no splitter for camelCase.
+    tantivy's own regex tokenizer costs three times as much, and has no splitter for camelCase. Most words are
+    plain, and the same ones: those seen before are taken out all at once.
     """
     wholes: list[str] = []
     parts: list[str] = []
-    for word in dict.fromkeys(_WORD.findall(text)):
-        if not word.isalpha():
-            if len(word) <= _LONGEST_IDENTIFIER:
-                wholes.append(word)
+    if len(_plain_words) > _MOST_PLAIN_WORDS:
+        _plain_words.clear()
+    for word in sorted(set(_WORD.findall(text)) - _plain_words):
+        if len(word) > _LONGEST_IDENTIFIER:
             continue
-        if not (word.islower() or word.istitle() or word.isupper()) and len(word) <= _LONGEST_IDENTIFIER:
+        if not word.isalpha():
+            wholes.append(word)
+        elif word.islower() or word.istitle() or word.isupper():
+            _plain_words.add(word)
+        else:
             parts.append(_CAMEL_BORDER.sub(" ", word))
     return wholes, parts
 
