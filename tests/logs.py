@@ -10,7 +10,7 @@ import string
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,10 @@ import pytest
 
 import mempalace
 from mempalace import miner
+from mempalace.formats.base import Format
+from mempalace.formats.registry import Registry, builtin
+from mempalace.model import Message, Origin, Role, Session, SessionMetadata, Text, group_turns
+from mempalace.records import Head, Ledger, Source, document, parse_time
 from mempalace.search import Hit, SearchResults
 
 Finished = subprocess.CompletedProcess[str]
@@ -206,3 +210,51 @@ def cut_off() -> list[str]:
     if "Network is unreachable" not in tried.stderr:
         pytest.skip(f"the network cannot be cut off here: {tried.stderr[-200:]}")
     return prefix
+
+
+class Script(Format):
+    """A format for tests, which says exactly what its sessions are, with or without ids.
+
+    {"script": [{"id": ..., "project": ..., "parent": ..., "agent": ..., "messages": [[role, text, id, time], ...]}]}
+    Id and time may be left out. The text `BOOM` makes the reader fail as a faulty one would.
+    """
+
+    name = "script"
+    title = "Script"
+    suffixes = (".json",)
+
+    def claims(self, head: Head) -> float:
+        return 1.0 if isinstance(head.document, dict) and "script" in head.document else 0.0
+
+    def read(self, source: Source, ledger: Ledger) -> Iterator[Session]:
+        for item in document(source)["script"]:
+            messages = []
+            for role, text, *rest in item["messages"]:
+                if text == "BOOM":
+                    raise RuntimeError("boom")
+                ledger.read += 1
+                origin = Origin.PERSON if role == "user" else Origin.ASSISTANT
+                name, moment = [*rest, None, None][:2]
+                messages.append(
+                    Message(Role(role), (Text(text),), parse_time(moment), name, origin, line=len(messages) + 1)
+                )
+            yield Session(
+                source.path,
+                self.name,
+                SessionMetadata(session_id=item.get("id"), project=item.get("project")),
+                group_turns(messages),
+                parent_id=item.get("parent"),
+                agent_id=item.get("agent"),
+            )
+
+
+def write_script(path: Path, *sessions: dict[str, Any]) -> Path:
+    """A log of the format `Script` with these sessions."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"script": sessions}))
+    return path
+
+
+def with_script() -> Registry:
+    """A registry of our own formats and `Script`."""
+    return Registry([*builtin(), Script()])
