@@ -83,10 +83,10 @@ def _try_claude_code_jsonl(content: str) -> str | None:
 
 def _try_codex_jsonl(content: str) -> str | None:
     """Codex; a `session_meta` (also an empty one) or the header of older releases must be there."""
-    format = registry.default().get("codex")
-    if '"session_meta"' not in content and not _claims(format, content):
+    sessions = _read(registry.default().get("codex"), content)
+    if '"session_meta"' not in content and not any(session.key for session in sessions):
         return None
-    return _shown(_read(format, content))
+    return _shown(sessions)
 
 
 def _try_gemini_jsonl(content: str) -> str | None:

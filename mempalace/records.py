@@ -142,12 +142,14 @@ class Source:
         return stream
 
     def read(self) -> bytes:
-        """All decoded bytes."""
+        """All decoded bytes. Raises SourceError, and ParseError for a compressed file that is damaged."""
         with self.open() as stream:
             try:
                 return stream.read()
             except OSError as error:
                 raise SourceError(_reason(error), path=self.path) from error
+            except ParseError as error:
+                raise ParseError(error.message, path=self.path) from error
 
     def open_raw(self) -> BinaryIO:
         """The bytes as they lie on disk, up to `size`. Raises SourceError."""

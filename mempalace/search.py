@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from mempalace import embedding
+from mempalace import embedding, ranking
 from mempalace.errors import AmbiguousId, NotFound, UsageError
 from mempalace.formats import registry as formats
 from mempalace.model import Session, SessionMetadata, format_time
 from mempalace.palace import folder
 from mempalace.palace.catalog import Catalog
 from mempalace.palace.lexical import LexicalIndex, Restriction, Wanted
-from mempalace.palace.vectors import VectorTable
+from mempalace.palace.vectors import ChromaIndex, VectorTable
 from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, SearchResults, parse_query
-from mempalace.transcript import unquote
+from mempalace.ranking import Candidate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,32 +35,8 @@ if TYPE_CHECKING:
 
 CANDIDATES = 60
 _PHRASE_CANDIDATES = 400
-_MOST_PER_SESSION = 3
-# From RETRIEVAL measurements on LoCoMo and code sessions: scores divided by their maximum, no rank fusion.
-_LEXICAL_WEIGHT = 0.6
-_VECTOR_WEIGHT = 0.4
-_SESSION_PRIOR = 0.4
-_LITERAL_BONUS = 1.0
-_LITERAL_WORD_BONUS = 0.3
-
-
-@dataclass(slots=True)
-class _Candidate:
-    """A chunk that may be a hit, with its row and scores."""
-
-    chunk: int
-    uid: str
-    session: int
-    time: float
-    text: int
-    words: bytes
-    body: str
-    kind: str
-    spans: list[tuple[int, int, int, str, str]]
-    lexical: float = 0.0
-    vector: float = 0.0
-    literal: bool = False
-    score: float = 0.0
+# Up to here all vectors are scored exactly (0.02 CPU seconds a 100,000); beyond, Chroma is asked for candidates.
+EXACT_LIMIT = 200_000
 
 
 class Reader:
@@ -87,7 +63,7 @@ class Reader:
         generation = self.catalog.generation
         if generation != self._generation:
             self._generation = generation
-            for name in ("lexical", "vectors"):
+            for name in ("lexical", "has_vectors", "vectors", "store"):
                 self.__dict__.pop(name, None)
 
     @cached_property
@@ -98,12 +74,40 @@ class Reader:
         return LexicalIndex.open(self.palace / folder.LEXICAL)
 
     @cached_property
-    def vectors(self) -> VectorTable | None:
-        """All vectors; None if there are none, or if another model made them."""
-        if self.catalog.get("vector_model") != embedding.default().model_id:
+    def has_vectors(self) -> bool:
+        """Whether there are vectors of the model that queries are embedded with."""
+        made_by = self.catalog.get("vector_model")
+        return made_by == embedding.default().model_id and self.catalog.row("SELECT 1 FROM vectors LIMIT 1") is not None
+
+    @cached_property
+    def vectors(self) -> VectorTable:
+        """All vectors, in memory."""
+        return VectorTable.load(self.catalog)
+
+    @cached_property
+    def store(self) -> ChromaIndex | None:
+        """The vector store, if the palace is too large to score every vector and the store is sound."""
+        if self.catalog.get("vector_store") != "ok" or self.catalog.count("vectors") <= EXACT_LIMIT:
             return None
-        table = VectorTable.load(self.catalog)
-        return table if len(table) else None
+        return ChromaIndex.open(self.palace / folder.VECTORS, self.catalog.get("vector_model") or "")
+
+    def nearest(self, query: NDArray[np.float32], limit: int) -> dict[int, float]:
+        """The texts nearest to a query (a unit vector), with exact cosines, nearest first."""
+        import numpy as np
+
+        if self.store is not None:
+            waiting = [row[0] for row in self.catalog.rows("SELECT text FROM store_queue WHERE removed = 0")]
+            scores = self.cosines([*self.store.nearest(query, limit), *waiting], query)
+            return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:limit])
+        table = self.vectors
+        scores_of_all = table.scores(query)
+        best = np.argsort(-scores_of_all, kind="stable")[:limit]
+        return {int(table.texts[at]): float(scores_of_all[at]) for at in best}
+
+    def cosines(self, texts: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
+        """The exact cosine of each of some texts that has a vector."""
+        table = VectorTable.load(self.catalog, texts)
+        return dict(zip(table.texts.tolist(), table.scores(query).tolist(), strict=True))
 
     def search(
         self, query: str, limit: int = 10, filters: Filters | None = None, *, lexical_only: bool = False
@@ -154,13 +158,14 @@ class _Search:
         if self.wanted.excluded:
             candidates = self._without_excluded(candidates)
         self._score(candidates, lexical, vector)
-        hits = self._select(candidates)
+        most = self.limit if self.filters.session else ranking.MOST_PER_SESSION
+        kept = ranking.select(candidates, self.wanted, self.limit, most)
         chunks = self.catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
         return SearchResults(
             query=self.query,
             filters=self.filters,
             indexes=self.indexes,
-            results=hits,
+            results=[self._hit(rank, one) for rank, one in enumerate(kept, 1)],
             hidden=self._hidden(),
             terms=self._terms(),
             embedded=self._embedded(),
@@ -202,27 +207,21 @@ class _Search:
         """Chunks by exact cosine. Phrases are literal: then only what the lexical index found counts."""
         if self.wanted.phrases or ("dialogue" not in self.allowed.kinds and self.allowed.kinds):
             return {}
-        table = self.reader.vectors
-        query = self._query_vector
-        if table is None or query is None:
+        query = self._query_vector if self.reader.has_vectors else None
+        if query is None:
             return {}
-        import numpy as np
-
         self.indexes.append("vectors")
-        scores = table.scores(query)
         limit = max(CANDIDATES, 2 * self.limit)
         if self._is_narrow():
-            chunks, rows = self._allowed_rows(table)
-            order = np.argsort(-scores[rows], kind="stable")[:limit]
-            return {int(chunks[at]): float(scores[rows[at]]) for at in order}
-        best = np.argsort(-scores, kind="stable")[: 4 * limit]
-        of_text = {int(table.texts[at]): float(scores[at]) for at in best}
+            return self._nearest_allowed(query, limit)
+        # Several chunks may share a text, and some texts may be out of scope: ask for more than are needed.
+        scores = self.reader.nearest(query, 4 * limit)
         found = self.catalog.rows_in(
-            "SELECT c.id, c.text, s.kind FROM chunks c JOIN sessions s ON s.id = c.session WHERE c.text IN (?)", of_text
+            "SELECT c.id, c.text, s.kind FROM chunks c JOIN sessions s ON s.id = c.session WHERE c.text IN (?)", scores
         )
         allowed = self.allowed.scopes
-        scored = {chunk: of_text[text] for chunk, text, scope in found if not allowed or scope in allowed}
-        return dict(sorted(scored.items(), key=lambda item: (-item[1], item[0]))[:limit])
+        chunks = {chunk: scores[text] for chunk, text, scope in found if not allowed or scope in allowed}
+        return dict(sorted(chunks.items(), key=lambda item: (-item[1], item[0]))[:limit])
 
     def _is_narrow(self) -> bool:
         allowed = self.allowed
@@ -230,22 +229,17 @@ class _Search:
             allowed.formats or allowed.projects or allowed.roles or allowed.sessions or allowed.since or allowed.until
         )
 
-    def _allowed_rows(self, table: VectorTable) -> tuple[list[int], NDArray[np.int64]]:
-        """The dialogue chunks that the filters allow, and the row of each one's vector."""
-        import numpy as np
-
+    def _nearest_allowed(self, query: NDArray[np.float32], limit: int) -> dict[int, float]:
+        """The nearest of the dialogue chunks that the filters allow."""
         where, values = self._where()
         rows = self.catalog.rows(
             "SELECT c.id, c.text FROM chunks c JOIN sessions s ON s.id = c.session"
             f" WHERE c.kind = 'dialogue' AND {where} ORDER BY c.id",
             *values,
         )
-        texts = np.array([text for _, text in rows], dtype=np.int64)
-        places = np.searchsorted(table.texts, texts)
-        places[places == len(table.texts)] = 0
-        known = table.texts[places] == texts if len(texts) else np.zeros(0, dtype=bool)
-        chunks = [row[0] for row, there in zip(rows, known, strict=True) if there]
-        return chunks, places[known]
+        scores = self.reader.cosines(sorted({text for _, text in rows}), query)
+        chunks = {chunk: scores[text] for chunk, text in rows if text in scores}
+        return dict(sorted(chunks.items(), key=lambda item: (-item[1], item[0]))[:limit])
 
     def _where(self) -> tuple[str, list[Any]]:
         """The restriction as SQL over chunks c and sessions s."""
@@ -274,22 +268,22 @@ class _Search:
         vector = embedding.default().embed([self.wanted.words])[0]
         return vector if vector.any() else None
 
-    def _load(self, chunks: Iterable[int]) -> list[_Candidate]:
+    def _load(self, chunks: Iterable[int]) -> list[Candidate]:
         rows = self.catalog.rows_in(
-            "SELECT c.id, c.uid, c.session, COALESCE(c.time, 0), c.text, t.words, t.body, c.kind, c.spans"
+            "SELECT c.id, c.uid, c.session, COALESCE(c.time, 0), c.text, t.words, t.body, c.spans"
             " FROM chunks c JOIN texts t ON t.id = c.text WHERE c.id IN (?)",
             chunks,
         )
-        return [_candidate(row) for row in rows]
+        return [Candidate.of(row) for row in rows]
 
-    def _without_excluded(self, candidates: list[_Candidate]) -> list[_Candidate]:
+    def _without_excluded(self, candidates: list[Candidate]) -> list[Candidate]:
         """Drop what has an excluded word, but keep (and add) what has the whole query literally."""
         index = self.reader.lexical
         if index is None:
             return candidates
         as_it_stands = index.search(Wanted(phrases=(self.query,)), self.allowed, CANDIDATES).scores
-        needle = _fold(self.query)
-        literal = [one for one in self._load(as_it_stands) if needle in _fold(_spoken(one))]
+        needle = ranking.fold(self.query)
+        literal = [one for one in self._load(as_it_stands) if needle in one.spoken]
         kept = {one.chunk: one for one in literal}
         here = Restriction(chunks=tuple(one.chunk for one in candidates))
         dropped: set[int] = set()
@@ -297,59 +291,22 @@ class _Search:
             dropped |= index.search(Wanted(phrases=(word,)), here, len(candidates) or 1).scores.keys()
         return [*kept.values(), *(one for one in candidates if one.chunk not in kept and one.chunk not in dropped)]
 
-    # --- ranking --------------------------------------------------------------------------------------------
-
-    def _score(self, candidates: list[_Candidate], lexical: dict[int, float], vector: dict[int, float]) -> None:
+    def _score(self, candidates: list[Candidate], lexical: dict[int, float], vector: dict[int, float]) -> None:
+        """Score every candidate by both legs, whichever found it."""
         index = self.reader.lexical
         missing = tuple(one.chunk for one in candidates if one.chunk not in lexical)
         if missing and index is not None:
             lexical = {**lexical, **index.search(self.wanted, Restriction(chunks=missing), len(missing)).scores}
-        cosines = self._cosines(candidates) if "vectors" in self.indexes else {}
-        needle, whole = _fold(self.wanted.words), _fold(self.query)
-        for one in candidates:
-            one.lexical = lexical.get(one.chunk, 0.0)
-            one.vector = max(0.0, cosines.get(one.text, 0.0))
-            spoken = _fold(_spoken(one))
-            one.literal = bool(needle) and (needle in spoken or whole in spoken)
-        best_lexical = max((one.lexical for one in candidates), default=0.0) or 1.0
-        best_vector = max((one.vector for one in candidates), default=0.0) or 1.0
-        bonus = _LITERAL_BONUS if len(needle.split()) > 1 or not needle.isalpha() else _LITERAL_WORD_BONUS
-        for one in candidates:
-            one.score = _LEXICAL_WEIGHT * one.lexical / best_lexical + _VECTOR_WEIGHT * one.vector / best_vector
-            one.score += bonus * one.literal
-        _add_session_prior(candidates)
-
-    def _cosines(self, candidates: list[_Candidate]) -> dict[int, float]:
         query = self._query_vector
-        if query is None:
-            return {}
-        table = VectorTable.load(self.catalog, sorted({one.text for one in candidates}))
-        return dict(zip(table.texts.tolist(), table.scores(query).tolist(), strict=True))
-
-    def _select(self, candidates: list[_Candidate]) -> list[Hit]:
-        """The best candidates, copies of one text as one, at most three of a session."""
-        phrases = [_fold(phrase) for phrase in self.wanted.phrases]
-        if phrases:
-            candidates = [one for one in candidates if all(phrase in _fold(_spoken(one)) for phrase in phrases)]
-        candidates.sort(key=lambda one: (-one.score, -one.time, one.uid))
-        kept: list[_Candidate] = []
-        seen: set[bytes] = set()
-        per_session: dict[int, int] = {}
-        most = self.limit if self.filters.session else _MOST_PER_SESSION
-        for one in candidates:
-            if one.words in seen or per_session.get(one.session, 0) >= most:
-                continue
-            seen.add(one.words)
-            per_session[one.session] = per_session.get(one.session, 0) + 1
-            kept.append(one)
-            if len(kept) == self.limit:
-                break
-        return [self._hit(rank, one) for rank, one in enumerate(kept, 1)]
+        cosines = {}
+        if "vectors" in self.indexes and query is not None:
+            cosines = self.reader.cosines(sorted({one.text for one in candidates}), query)
+        ranking.score(candidates, self.query, self.wanted, lexical, cosines)
 
     # --- hits -----------------------------------------------------------------------------------------------
 
-    def _hit(self, rank: int, one: _Candidate) -> Hit:
-        start, end, message, role, origin = self._best_span(one)
+    def _hit(self, rank: int, one: Candidate) -> Hit:
+        start, end, message, role, origin = ranking.best_span(one, self.wanted, self.filters.role)
         row = self.catalog.row(
             "SELECT key, parent_key, format, project, title, metadata FROM sessions WHERE id = ?", one.session
         )
@@ -384,22 +341,7 @@ class _Search:
             resume=_resume(Path(path), format, project, orjson.loads(metadata), parent),
         )
 
-    def _best_span(self, one: _Candidate) -> tuple[int, int, int, str, str]:
-        """The part of a chunk that matches best: it has the query's words, and the role that was asked for."""
-        spans = [span for span in one.spans if self.filters.role in (None, span[3])] or one.spans
-        needle = _fold(self.wanted.words)
-        terms = set(re.findall(r"\w+", needle)) | {
-            word for phrase in self.wanted.phrases for word in _fold(phrase).split()
-        }
-
-        def worth(span: tuple[int, int, int, str, str]) -> tuple[bool, float]:
-            words = _fold(unquote(one.body[span[0] : span[1]]))
-            found = set(re.findall(r"\w+", words))
-            return bool(needle) and needle in words, len(terms & found) / (1 + 0.01 * len(found))
-
-        return max(spans, key=worth)
-
-    def _copies(self, one: _Candidate) -> list[str]:
+    def _copies(self, one: Candidate) -> list[str]:
         """The ids of the other sessions that hold the same text."""
         rows = self.catalog.rows(
             "SELECT DISTINCT s.key FROM texts t JOIN chunks c ON c.text = t.id JOIN sessions s ON s.id = c.session"
@@ -431,33 +373,6 @@ class _Search:
         queued = self.catalog.count("embed_queue")
         done = self.catalog.count("vectors")
         return done / (done + queued) if done + queued else 1.0
-
-
-def _candidate(row: Any) -> _Candidate:
-    chunk, uid, session, moment, text, words, body, kind, spans = row
-    return _Candidate(
-        chunk, uid, session, moment, text, words, body, kind, [tuple(span) for span in orjson.loads(spans)]
-    )
-
-
-def _add_session_prior(candidates: Sequence[_Candidate]) -> None:
-    """Add 0.4 x the mean of a session's three best scores: a chunk in a fitting session fits better."""
-    by_session: dict[int, list[float]] = {}
-    for one in candidates:
-        by_session.setdefault(one.session, []).append(one.score)
-    prior = {session: sum(sorted(scores)[-3:]) / 3 for session, scores in by_session.items()}
-    for one in candidates:
-        one.score += _SESSION_PRIOR * prior[one.session]
-
-
-def _spoken(one: _Candidate) -> str:
-    """A chunk's words without the marks of a person's lines."""
-    return unquote(one.body)
-
-
-def _fold(text: str) -> str:
-    """Letter case and white space do not matter for a literal match."""
-    return " ".join(text.casefold().split())
 
 
 def _formats(tool: str) -> tuple[str, ...]:

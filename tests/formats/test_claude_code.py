@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mempalace.formats.claude_code import ClaudeCode
-from mempalace.formats.claude_code_blocks import split_prompt
+from mempalace.formats.claude_code.blocks import split_prompt
 from mempalace.model import Image, Message, Origin, Role, Session, Text, Thinking, ToolUse
 from mempalace.records import Head, Ledger, Source, dumps, read_span
 

@@ -1,0 +1,172 @@
+"""Codex CLI: rollouts, one file per session, as JSON lines; cold ones compressed with zstd since 2026.
+
+    $CODEX_HOME/sessions/YYYY/MM/DD/rollout-<local time>-<uuid>.jsonl[.zst]   (before 2025-07: flat)
+    $CODEX_HOME/archived_sessions/rollout-*.jsonl[.zst]
+
+Three generations of content: records in an envelope `{timestamp, type, payload}` (since September 2025), bare
+response items below a header line `{id, timestamp, instructions}` (since June 2025), and before that one JSON
+document `{"session": {...}, "items": [...]}`, written by the TypeScript predecessor. Codex forks such as
+TraeX write the first under a home of their own.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from mempalace.errors import ParseError, SourceError
+from mempalace.formats.base import Format, SessionFile, home_folder
+from mempalace.formats.codex.items import as_dict, as_str
+from mempalace.formats.codex.session import RECORD_KINDS, Builder
+from mempalace.formats.codex.tools import CALLS, OUTPUTS
+from mempalace.model import Session
+from mempalace.records import Head, Ledger, Record, Source, document, jsonl, lines
+
+_BARE_ITEMS = CALLS | OUTPUTS | {"message", "reasoning", "ghost_snapshot", "compaction"}
+_FOREIGN_KEYS = ("uuid", "parentUuid", "sessionId", "projectHash", "$set", "$rewindTo")
+_DOCUMENT_START = re.compile(rb'\s*\{\s*"(?:session|items)"\s*:')
+_HEAD_RECORDS = 8
+
+
+class Codex(Format):
+    """Codex CLI rollouts."""
+
+    name: ClassVar[str] = "codex"
+    title: ClassVar[str] = "Codex CLI"
+    suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".jsonl.zst")
+
+    def claims(self, head: Head) -> float:
+        """1 for rollouts with their header, less for a few enveloped records among others, 0 for all else."""
+        records = head.records
+        if not records:
+            return 0.9 if _is_old_document(head.document) else 0.0
+        if any(key in record for record in records for key in _FOREIGN_KEYS):
+            return 0.0
+        enveloped = sum(_is_enveloped(record) for record in records)
+        if enveloped:
+            return 1.0 if 2 * enveloped >= len(records) else 0.8
+        if _is_bare_header(records[0]) and all(_is_bare_item(record) for record in records[1:]):
+            return 1.0 if len(records) > 1 else 0.7
+        return 0.9 if len(records) == 1 and _is_old_document(records[0]) else 0.0
+
+    def read(self, source: Source, ledger: Ledger) -> Iterator[Session]:
+        """The one session of a rollout."""
+        builder = Builder()
+        records = _document_records(source, ledger) if _starts_as_document(source) else jsonl(source, ledger)
+        for record in records:
+            builder.add(record)
+        session = builder.finish(source, ledger)
+        if session is not None:
+            yield session
+
+    def roots(self) -> list[Path]:
+        """`sessions` and `archived_sessions` below $CODEX_HOME, by default ~/.codex."""
+        home = home_folder("CODEX_HOME", ".codex")
+        return [home / "sessions", home / "archived_sessions"]
+
+    def session_files(self, root: Path) -> Iterator[Path]:
+        """The rollouts below a root. Of one that is there plain and compressed only the plain file is taken:
+        Codex compresses in the background, and goes on in the plain file after a resume."""
+        for path in super().session_files(root):
+            plain = path.name.removesuffix(".zst")
+            if path.name.startswith("rollout-") and (plain == path.name or not path.with_name(plain).exists()):
+                yield path
+
+    def is_side_file(self, path: Path) -> bool:
+        """Prompts of all sessions, titles, databases and logs."""
+        return (
+            path.name in ("history.jsonl", "session_index.jsonl")
+            or path.suffix in (".sqlite", ".log")
+            or path.parent.name == "log"
+        )
+
+    def list_sessions(self, project: Path | None = None) -> list[SessionFile]:
+        """The rollouts on this machine, newest first; of a project those that name it as working folder."""
+        found = super().list_sessions()
+        if project is None:
+            return found
+        wanted = Path(project).expanduser().absolute()
+        return [file for file in found if (cwd := _working_folder(file.path)) and Path(cwd) == wanted]
+
+    def resume_command(self, session: Session) -> str | None:
+        """`codex resume <id>` in the session's folder; None for a sub-agent, which cannot be resumed alone."""
+        own = session.metadata.session_id
+        if own is None or session.is_subagent:
+            return None
+        resume = f"codex resume {shlex.quote(own)}"
+        project = session.metadata.project
+        return f"cd {shlex.quote(project)} && {resume}" if project else resume
+
+
+def _is_enveloped(record: dict[str, Any]) -> bool:
+    kind = record.get("type")
+    return isinstance(kind, str) and kind in RECORD_KINDS and isinstance(record.get("payload"), dict)
+
+
+def _is_bare_header(record: dict[str, Any]) -> bool:
+    if record.get("type") == "session_meta":
+        return "payload" not in record or record["payload"] is None
+    if "type" in record or not as_str(record.get("id")) or not as_str(record.get("timestamp")):
+        return False
+    return "instructions" in record or "git" in record
+
+
+def _is_bare_item(record: dict[str, Any]) -> bool:
+    kind = record.get("type")
+    return "record_type" in record or (isinstance(kind, str) and (kind in _BARE_ITEMS or kind in RECORD_KINDS))
+
+
+def _is_old_document(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("session"), dict):
+        return False
+    known = as_str(value["session"].get("id")) and "timestamp" in value["session"]
+    items = value.get("items", [])
+    if not known or not isinstance(items, list):
+        return False
+    return all(isinstance(item, dict) and ("role" in item or _is_bare_item(item)) for item in items[:20])
+
+
+def _starts_as_document(source: Source) -> bool:
+    try:
+        with closing(lines(source)) as found:  # type: ignore[type-var]
+            return _DOCUMENT_START.match(b"".join(islice(found, 2))) is not None
+    except ParseError:
+        return False  # a damaged archive: counted when its records are read
+
+
+def _document_records(source: Source, ledger: Ledger) -> Iterator[Record]:
+    """Header and items of the one JSON document that the predecessor wrote, as if they were lines.
+
+    `line` is the ordinal. Every record has the whole file as `raw`, so that images are found in it.
+    """
+    value = as_dict(document(source))
+    if not isinstance(value.get("session"), dict) or not isinstance(value.get("items", []), list):
+        raise ParseError("neither a rollout nor the document of Codex before June 2025", path=source.path)
+    raw = source.read()
+    header = {"type": "session_meta", "payload": value["session"]}
+    for line, item in enumerate([header, *value.get("items", [])], 1):
+        ledger.read += 1
+        if isinstance(item, dict):
+            yield Record(item, line, 0, raw)
+        else:
+            ledger.damage("not a JSON object", line)
+
+
+def _working_folder(path: Path) -> str | None:
+    """The working folder that the head of a rollout names."""
+    try:
+        with closing(jsonl(Source(path), Ledger())) as records:  # type: ignore[type-var]
+            for number, record in enumerate(records):
+                payload = as_dict(record.value.get("payload"))
+                if cwd := as_str(payload.get("cwd")) or as_str(record.value.get("cwd")):
+                    return cwd
+                if number == _HEAD_RECORDS:
+                    break
+    except SourceError:
+        return None
+    return None
