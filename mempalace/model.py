@@ -1,4 +1,4 @@
-"""The Session model: one shape for the conversations of every tool. Pure data, no I/O.
+"""The Session model: one shape for the conversations of every tool. Pure data; `raw` and images read on demand.
 
     Session
       metadata: SessionMetadata
@@ -8,18 +8,21 @@
         token_usage: TokenUsage | None
       subagents: (Session, ...)
 
-All classes are frozen. `Session.to_dict` and `Session.from_dict` are inverse of each other; times are aware
-datetimes in UTC, and RFC 3339 strings in dictionaries.
+All classes are frozen. `Session.to_dict` and `Session.from_dict` are inverse of each other (see model_data); times
+are aware datetimes in UTC, and RFC 3339 strings in dictionaries.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from mempalace.records import Source, raw_lines, read_span
 
 
 class Role(StrEnum):
@@ -99,15 +102,6 @@ class Thinking:
 
 
 Block = Text | ToolUse | ToolResult | Thinking | Image
-
-_BLOCK_TAGS: dict[type[Any], str] = {
-    Text: "text",
-    ToolUse: "tool_use",
-    ToolResult: "tool_result",
-    Thinking: "thinking",
-    Image: "image",
-}
-_BLOCK_TYPES = {tag: cls for cls, tag in _BLOCK_TAGS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,35 +245,32 @@ class Session:
             model=self.metadata.model,
         )
 
+    @property
+    def raw(self) -> Iterator[bytes]:
+        """Every line of its source as it stands there, read when asked for; joined they are the file.
+
+        For one conversation of an export it is that conversation's part. Raises SourceError if the file is gone.
+        """
+        return raw_lines(Source(self.path, member=self.member), self.start, self.end)
+
+    def read_image(self, image: Image) -> bytes:
+        """The bytes of an image that the source holds in base64."""
+        if image.offset is None or image.length is None:
+            raise ValueError("the log does not hold the bytes of this image")
+        return base64.b64decode(read_span(Source(self.path, member=self.member), image.offset, image.length))
+
     def to_dict(self) -> dict[str, Any]:
         """The session as plain JSON data; `from_dict` gives back an equal session."""
-        return {
-            "path": str(self.path),
-            "format": self.format,
-            "metadata": _metadata_to_dict(self.metadata),
-            "turns": [_turn_to_dict(turn) for turn in self.turns],
-            "subagents": [subagent.to_dict() for subagent in self.subagents],
-            "parent_id": self.parent_id,
-            "agent_id": self.agent_id,
-            "subagent_type": self.subagent_type,
-            "member": self.member,
-            "start": self.start,
-            "end": self.end,
-        }
+        return model_data.to_dict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Session:
         """The session that `to_dict` made `data` from. Missing keys take their defaults."""
-        known = {key: data[key] for key in ("parent_id", "agent_id", "subagent_type", "member", "end") if key in data}
-        return cls(
-            path=Path(data["path"]),
-            format=data["format"],
-            metadata=_metadata_from_dict(data.get("metadata", {})),
-            turns=tuple(_turn_from_dict(turn) for turn in data.get("turns", ())),
-            subagents=tuple(cls.from_dict(subagent) for subagent in data.get("subagents", ())),
-            start=data.get("start", 0),
-            **known,
-        )
+        return model_data.from_dict(data)
+
+    def to_openai(self, *, images: bool = False) -> list[dict[str, Any]]:
+        """The messages as the chat-completions API takes them; `images` reads their bytes out of the source."""
+        return model_data.to_openai(self, self.read_image if images else None)
 
 
 def group_turns(messages: Iterable[Message], usage: Mapping[int, TokenUsage] | None = None) -> tuple[Turn, ...]:
@@ -332,85 +323,4 @@ def _sum_known(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def format_time(moment: datetime | None) -> str | None:
-    """RFC 3339 in UTC with `Z`, with as many digits as needed."""
-    if moment is None:
-        return None
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def _read_time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
-
-
-def _metadata_to_dict(metadata: SessionMetadata) -> dict[str, Any]:
-    result: dict[str, Any] = {item.name: getattr(metadata, item.name) for item in fields(metadata)}
-    result["timestamp"] = format_time(metadata.timestamp)
-    result["headers"] = list(metadata.headers)
-    result["lineage"] = dict(metadata.lineage)
-    result["extra"] = dict(metadata.extra)
-    return result
-
-
-def _metadata_from_dict(data: Mapping[str, Any]) -> SessionMetadata:
-    known = {item.name: data[item.name] for item in fields(SessionMetadata) if item.name in data}
-    known["timestamp"] = _read_time(data.get("timestamp"))
-    known["headers"] = tuple(data.get("headers", ()))
-    return SessionMetadata(**known)
-
-
-def _turn_to_dict(turn: Turn) -> dict[str, Any]:
-    usage = turn.token_usage
-    return {
-        "messages": [_message_to_dict(message) for message in turn.messages],
-        "token_usage": None if usage is None else {item.name: getattr(usage, item.name) for item in fields(usage)},
-    }
-
-
-def _turn_from_dict(data: Mapping[str, Any]) -> Turn:
-    usage = data.get("token_usage")
-    return Turn(
-        messages=tuple(_message_from_dict(message) for message in data["messages"]),
-        token_usage=None if usage is None else TokenUsage(**usage),
-    )
-
-
-def _message_to_dict(message: Message) -> dict[str, Any]:
-    return {
-        "role": str(message.role),
-        "origin": str(message.origin),
-        "timestamp": format_time(message.timestamp),
-        "id": message.id,
-        "name": message.name,
-        "model": message.model,
-        "line": message.line,
-        "records": message.records,
-        "content": [_block_to_dict(block) for block in message.content],
-    }
-
-
-def _message_from_dict(data: Mapping[str, Any]) -> Message:
-    known = {key: data[key] for key in ("id", "name", "model", "line", "records") if key in data}
-    return Message(
-        role=Role(data["role"]),
-        content=tuple(_block_from_dict(block) for block in data["content"]),
-        timestamp=_read_time(data.get("timestamp")),
-        origin=Origin(data.get("origin", "person")),
-        **known,
-    )
-
-
-def _block_to_dict(block: Block) -> dict[str, Any]:
-    result: dict[str, Any] = {"type": _BLOCK_TAGS[type(block)]}
-    for item in fields(block):
-        value = getattr(block, item.name)
-        result[item.name] = [_block_to_dict(image) for image in value] if item.name == "images" else value
-    return result
-
-
-def _block_from_dict(data: Mapping[str, Any]) -> Block:
-    known = {key: value for key, value in data.items() if key != "type"}
-    if "images" in known:
-        known["images"] = tuple(_block_from_dict(image) for image in known["images"])
-    block: Block = _BLOCK_TYPES[data["type"]](**known)
-    return block
+from mempalace import model_data  # noqa: E402 - it needs the classes above

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from mempalace.errors import UsageError
-from mempalace.model import format_time
+from mempalace.model_data import format_time
 from mempalace.palace.lexical import Wanted
 
 INCLUDES: dict[str, tuple[str, ...]] = {

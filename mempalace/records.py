@@ -269,6 +269,23 @@ def lines(source: Source) -> Iterator[bytes]:
             raise SourceError(_reason(error), path=source.path) from error
 
 
+def raw_lines(source: Source, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """The lines of a file as they lie there (decompressed), with byte-order marks and damage, from byte `start`."""
+    with source.open_raw() as probe:
+        compressed = probe.read(4) == ZSTD_MAGIC
+    with source.open() if compressed else source.open_raw() as stream:
+        stream.read(start)
+        left = None if end is None else end - start
+        for line in stream:
+            if left is not None:
+                line = line[:left]
+                left -= len(line)
+            if line:
+                yield line
+            if left == 0:
+                return
+
+
 def jsonl(source: Source, ledger: Ledger) -> Iterator[Record]:
     """Every JSON object of a line-based log, in file order; blank lines do not count as records.
 

@@ -21,7 +21,8 @@ import orjson
 from mempalace import embedding, ranking
 from mempalace.errors import AmbiguousId, NotFound, UsageError
 from mempalace.formats import registry as formats
-from mempalace.model import Session, SessionMetadata, format_time
+from mempalace.model import Session, SessionMetadata
+from mempalace.model_data import format_time
 from mempalace.palace import folder
 from mempalace.palace.catalog import Catalog
 from mempalace.palace.lexical import LexicalIndex, Restriction, Wanted

@@ -17,7 +17,7 @@ ORDER = [
     {"errors"},
     {"models"},
     {"records", "documents", "folders"},
-    {"model"},
+    {"model", "model_data"},
     {"tree"},
     {"transcript"},
     {"formats"},

@@ -8,7 +8,7 @@ import click
 
 from mempalace.cli.output import json_option, local_time, palace_option, print_json, printable, style
 from mempalace.formats import registry
-from mempalace.model import format_time
+from mempalace.model_data import format_time
 from mempalace.palace import restore
 from mempalace.search import Reader
 
