@@ -80,9 +80,11 @@ def blocks_text(value: Any, directory: Directory) -> str:
 def _element(value: Any, directory: Directory, depth: int) -> str:
     if isinstance(value, str):
         return resolve(value, directory)
-    item = as_dict(value)
+    if not isinstance(value, dict):
+        return "\n".join(as_texts(value))
     if depth > _DEPTH:
         return as_json(value)
+    item: dict[str, Any] = value
     kind = str(item.get("type"))
     below = [_element(one, directory, depth + 1) for one in as_list(item.get("elements"))]
     if kind == "rich_text_list":
@@ -98,7 +100,7 @@ def _element(value: Any, directory: Directory, depth: int) -> str:
     leaf = _leaf(kind, item, directory)
     if leaf is not None:
         return leaf
-    words = [_element(item.get(name), directory, depth + 1) for name in ("text", "title", "alt_text")]
+    words = [_element(item[name], directory, depth + 1) for name in ("text", "title", "alt_text") if name in item]
     words += [_element(one, directory, depth + 1) for one in as_list(item.get("fields"))]
     return "\n".join(word for word in words if word)
 
