@@ -553,7 +553,6 @@ def test_c35_tool_calls_and_results_are_part_of_the_record(palace: Path, logs: P
     assert "thinking" in run("search", "--help").stdout
 
 
-@pytest.mark.xfail(strict=True, reason="a quoted identifier is compared as one word with words cut at its dashes")
 def test_c35_a_quoted_identifier_is_shown_in_the_message_that_holds_it(palace: Path, logs: Path) -> None:
     words = plant("C35", logs, "OUT-3")
     mine(palace, logs)
