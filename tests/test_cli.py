@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -240,21 +239,6 @@ def test_what_the_console_cannot_show_is_replaced_on_the_screen_only(palace: Pat
 def test_help_has_examples() -> None:
     for name in group.list_commands(None):  # type: ignore[arg-type]
         assert "xample" in run(name, "--help", ok=False).output, name
-
-
-def cpu_of(*command: str) -> float:
-    """CPU seconds of a process: the best of five, since other work on the machine only adds."""
-    times = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(times)
-
-
-def test_help_costs_little_more_than_python_itself() -> None:
-    assert cpu_of(*COMMAND, "--help") < 3.5 * cpu_of(sys.executable, "-c", "pass")
 
 
 def test_demo_without_logs_uses_the_examples(home: Path) -> None:
