@@ -137,7 +137,7 @@ def _wrapped(value: Any, keys: Sequence[str]) -> list[Any] | None:
 # --- the moving window --------------------------------------------------------------------------------------
 
 
-class _Broken(Exception):  # noqa: N818 - no error of ours: it never leaves this module
+class _Broken(Exception):
     """No JSON value stands here; `at` is the character where reading failed."""
 
     def __init__(self, reason: str, at: int) -> None:

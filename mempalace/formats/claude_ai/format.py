@@ -17,7 +17,7 @@ from typing import Any
 from mempalace import records
 from mempalace.documents import Element, as_dict, as_list, as_string, elements, sample
 from mempalace.formats.base import Format
-from mempalace.formats.claude_ai_content import ROOT, read_message
+from mempalace.formats.claude_ai.content import ROOT, read_message
 from mempalace.model import (
     Message,
     Origin,
@@ -25,9 +25,9 @@ from mempalace.model import (
     Session,
     SessionMetadata,
     Text,
-    format_time,
     group_turns,
 )
+from mempalace.model_data import format_time
 from mempalace.records import Head, Ledger, Source
 
 _KEYS = ("conversations",)

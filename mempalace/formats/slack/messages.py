@@ -13,7 +13,7 @@ from typing import Any
 
 from mempalace import records
 from mempalace.documents import as_dict, as_list, as_size, as_string
-from mempalace.formats.slack_text import Directory, attachment_text, blocks_text, resolve
+from mempalace.formats.slack.text import Directory, attachment_text, blocks_text, resolve
 from mempalace.model import Block, Image, Message, Origin, Role, Text
 
 CONTROL = frozenset(

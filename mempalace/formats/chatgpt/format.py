@@ -14,15 +14,15 @@ from typing import Any
 from mempalace import records
 from mempalace.documents import as_dict, as_list, as_string, elements, sample
 from mempalace.formats.base import Format
-from mempalace.formats.chatgpt_content import KNOWN_TYPES, read_message
+from mempalace.formats.chatgpt.content import KNOWN_TYPES, read_message
 from mempalace.model import (
     Message,
     Session,
     SessionMetadata,
     ToolUse,
-    format_time,
     group_turns,
 )
+from mempalace.model_data import format_time
 from mempalace.records import Head, Ledger, Source
 
 _KEYS = ("conversations", "items")

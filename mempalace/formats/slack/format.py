@@ -17,8 +17,8 @@ from mempalace.documents import as_dict, as_list, as_string, elements, sample
 from mempalace.errors import MempalaceError
 from mempalace.folders import Folder, ZipMember
 from mempalace.formats.base import Format
-from mempalace.formats.slack_messages import CONTROL, mentioned, read_message
-from mempalace.formats.slack_text import Directory
+from mempalace.formats.slack.messages import CONTROL, mentioned, read_message
+from mempalace.formats.slack.text import Directory
 from mempalace.model import Message, Session, SessionMetadata, group_turns
 from mempalace.records import Head, Ledger, Source
 

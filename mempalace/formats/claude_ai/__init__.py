@@ -1,0 +1,5 @@
+"""Claude.ai's exports."""
+
+from mempalace.formats.claude_ai.format import ClaudeAi
+
+__all__ = ["ClaudeAi"]
