@@ -52,18 +52,25 @@ def _walk(path: Path, registry: Registry, excluded: set[str]) -> Iterator[Found]
         return
     errors: list[OSError] = []
     for folder, folders, names in os.walk(path, onerror=errors.append):
+        yield from _unreadable(errors)
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         folders[:] = sorted(
             name for name in folders if name not in _SKIPPED_FOLDERS and os.path.join(folder, name) not in excluded
         )
-        for name in sorted(names):
+        for name in sorted([*names, *links]):
             entry = Path(folder, name)
             if entry.is_symlink():
                 yield Found(entry, skip="a symbolic link: not followed")
             else:
                 yield _look_at(entry, registry)
-        for error in errors:
-            yield Found(Path(str(error.filename)), error=f"cannot be read: {error.strerror}")
-        errors.clear()
+    yield from _unreadable(errors)
+
+
+def _unreadable(errors: list[OSError]) -> Iterator[Found]:
+    """The folders that could not be listed, each once."""
+    for error in errors:
+        yield Found(Path(str(error.filename)), error=f"cannot be read: {error.strerror}")
+    errors.clear()
 
 
 def _look_at(path: Path, registry: Registry) -> Found:

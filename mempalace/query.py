@@ -11,6 +11,7 @@ from typing import Any
 from mempalace.errors import UsageError
 from mempalace.model_data import format_time
 from mempalace.palace.lexical import Wanted
+from mempalace.records import clean
 
 INCLUDES: dict[str, tuple[str, ...]] = {
     "tool": ("tool",),
@@ -124,6 +125,7 @@ def parse_query(query: str) -> Wanted:
     One letter behind a dash is a flag that somebody looks for, and a text that holds the whole query as it
     stands (`find . -name x`) is found in spite of its dashes. Raises UsageError for a query of nothing.
     """
+    query = clean(query)
     phrases: list[str] = []
     excluded: list[str] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,16 +40,24 @@ class Candidate:
     score: float = 0.0
 
     @classmethod
-    def of(cls, row: Any) -> Candidate:
-        """The candidate of a catalog row (chunk, uid, session, time, text, words, body, spans as JSON)."""
+    def of(cls, row: Any, role: str | None = None) -> Candidate:
+        """The candidate of a catalog row (chunk, uid, session, time, text, words, body, spans as JSON).
+
+        With a role, only that role's spans are looked at.
+        """
         chunk, uid, session, moment, text, words, body, spans = row
-        parts = [tuple(span) for span in orjson.loads(spans)]
+        parts = [tuple(span) for span in orjson.loads(spans) if role in (None, span[3])]
         return cls(chunk, uid, session, moment, text, bytes(words), body, parts)
 
     @property
+    def said(self) -> str:
+        """The words of its spans, without the marks of a person's lines."""
+        return "\n".join(unquote(self.body[span[0] : span[1]]) for span in self.spans)
+
+    @property
     def spoken(self) -> str:
-        """Its words, folded, without the marks of a person's lines."""
-        return fold(unquote(self.body))
+        """The same, folded for comparison."""
+        return fold(self.said)
 
 
 def fold(text: str) -> str:
@@ -90,16 +98,29 @@ def _add_session_prior(candidates: Sequence[Candidate]) -> None:
         one.score += SESSION_PRIOR * prior[one.session]
 
 
-def select(candidates: Iterable[Candidate], wanted: Wanted, limit: int, per_session: int) -> list[Candidate]:
-    """The best candidates: with all phrases in them, copies of one text once, at most so many of a session."""
+def select(
+    candidates: Iterable[Candidate],
+    wanted: Wanted,
+    limit: int,
+    per_session: int,
+    ident: Callable[[Candidate], bytes],
+) -> list[Candidate]:
+    """The best candidates: with all phrases in them, copies once, at most so many of a session.
+
+    Copies are chunks of the same words, and chunks of other sessions whose best-matching message (by its
+    `ident`) was seen before.
+    """
     phrases = [fold(phrase) for phrase in wanted.phrases]
     kept: list[Candidate] = []
     seen: set[bytes] = set()
+    messages: dict[bytes, int] = {}
     taken: dict[int, int] = {}
     for one in sorted(candidates, key=lambda one: (-one.score, -one.time, one.uid)):
-        if one.words in seen or taken.get(one.session, 0) >= per_session:
+        if not (one.lexical or one.vector) or one.words in seen or taken.get(one.session, 0) >= per_session:
             continue
         if phrases and not all(phrase in one.spoken for phrase in phrases):
+            continue
+        if messages.setdefault(ident(one), one.session) != one.session:
             continue
         seen.add(one.words)
         taken[one.session] = taken.get(one.session, 0) + 1
@@ -109,9 +130,8 @@ def select(candidates: Iterable[Candidate], wanted: Wanted, limit: int, per_sess
     return kept
 
 
-def best_span(one: Candidate, wanted: Wanted, role: str | None) -> SpanRow:
-    """The part of a candidate that matches best: of the role that was asked for, with the query's words."""
-    spans = [span for span in one.spans if role in (None, span[3])] or one.spans
+def best_span(one: Candidate, wanted: Wanted) -> SpanRow:
+    """The part of a candidate that matches best: the one with most of the query's words."""
     needle = fold(wanted.words)
     terms = set(re.findall(r"\w+", " ".join([needle, *map(fold, wanted.phrases)])))
 
@@ -120,4 +140,4 @@ def best_span(one: Candidate, wanted: Wanted, role: str | None) -> SpanRow:
         found = set(re.findall(r"\w+", words))
         return bool(needle) and needle in words, len(terms & found) / (1 + 0.01 * len(found))
 
-    return max(spans, key=worth)
+    return max(one.spans, key=worth)

@@ -133,9 +133,10 @@ class Source:
         stream.seek(0)
         if start == ZSTD_MAGIC:
             return io.BufferedReader(_Decompressed(stream), _BUFFER)
-        if start[:2] in _UTF16_MARKS:
+        coding = _utf16(start)
+        if coding is not None:
             with stream:
-                text = stream.read().decode("utf-16", errors="replace")
+                text = stream.read().decode(coding, errors="replace")
             return io.BytesIO(text.encode("utf-8", errors="replace"))
         if start[:3] == codecs.BOM_UTF8:
             stream.seek(3)
@@ -165,6 +166,17 @@ class Source:
         if self.size is None:
             return stream
         return cast(BinaryIO, io.BufferedReader(_Limited(stream, self.size), _BUFFER))
+
+
+def _utf16(start: bytes) -> str | None:
+    """The UTF-16 coding of a file that begins like that: by its mark, or as JSON without one."""
+    if start[:2] in _UTF16_MARKS:
+        return "utf-16"
+    if len(start) == 4 and start[1] == start[3] == 0 and start[:1] in (b"{", b"[") and start[2]:
+        return "utf-16-le"
+    if len(start) == 4 and start[0] == start[2] == 0 and start[1:2] in (b"{", b"[") and start[3]:
+        return "utf-16-be"
+    return None
 
 
 class _Limited(io.RawIOBase):

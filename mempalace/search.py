@@ -9,7 +9,7 @@ query -> wanted words, phrases, exclusions
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from mempalace import embedding, ranking
-from mempalace.errors import AmbiguousId, NotFound, UsageError
+from mempalace.errors import UsageError
 from mempalace.formats import registry as formats
 from mempalace.model import Session, SessionMetadata
 from mempalace.model_data import format_time
-from mempalace.palace import folder
-from mempalace.palace.catalog import Catalog
-from mempalace.palace.lexical import LexicalIndex, Restriction, Wanted
-from mempalace.palace.vectors import ChromaIndex, VectorTable
+from mempalace.palace.lexical import Restriction, Wanted
+from mempalace.palace.reader import PalaceReader
 from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, SearchResults, parse_query
 from mempalace.ranking import Candidate
 
@@ -36,79 +34,10 @@ if TYPE_CHECKING:
 
 CANDIDATES = 60
 _PHRASE_CANDIDATES = 400
-# Up to here all vectors are scored exactly (0.02 CPU seconds a 100,000); beyond, Chroma is asked for candidates.
-EXACT_LIMIT = 200_000
 
 
-class Reader:
-    """A palace open for searching. Long-lived ones notice what others write; nothing is ever written."""
-
-    def __init__(self, palace: Path) -> None:
-        folder.require(palace)
-        self.palace = palace
-        self.catalog = Catalog.open(palace)
-        self._generation = self.catalog.generation
-
-    def close(self) -> None:
-        """Release the files."""
-        self.catalog.db.close()
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def refresh(self) -> None:
-        """See what was written since."""
-        generation = self.catalog.generation
-        if generation != self._generation:
-            self._generation = generation
-            for name in ("lexical", "has_vectors", "vectors", "store"):
-                self.__dict__.pop(name, None)
-
-    @cached_property
-    def lexical(self) -> LexicalIndex | None:
-        """The lexical index; None while nothing has been indexed."""
-        if not int(self.catalog.get("lexical_through", "0") or 0):
-            return None
-        return LexicalIndex.open(self.palace / folder.LEXICAL)
-
-    @cached_property
-    def has_vectors(self) -> bool:
-        """Whether there are vectors of the model that queries are embedded with."""
-        made_by = self.catalog.get("vector_model")
-        return made_by == embedding.default().model_id and self.catalog.row("SELECT 1 FROM vectors LIMIT 1") is not None
-
-    @cached_property
-    def vectors(self) -> VectorTable:
-        """All vectors, in memory."""
-        return VectorTable.load(self.catalog)
-
-    @cached_property
-    def store(self) -> ChromaIndex | None:
-        """The vector store, if the palace is too large to score every vector and the store is sound."""
-        if self.catalog.get("vector_store") != "ok" or self.catalog.count("vectors") <= EXACT_LIMIT:
-            return None
-        return ChromaIndex.open(self.palace / folder.VECTORS, self.catalog.get("vector_model") or "")
-
-    def nearest(self, query: NDArray[np.float32], limit: int) -> dict[int, float]:
-        """The texts nearest to a query (a unit vector), with exact cosines, nearest first."""
-        import numpy as np
-
-        if self.store is not None:
-            waiting = [row[0] for row in self.catalog.rows("SELECT text FROM store_queue WHERE removed = 0")]
-            scores = self.cosines([*self.store.nearest(query, limit), *waiting], query)
-            return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:limit])
-        table = self.vectors
-        scores_of_all = table.scores(query)
-        best = np.argsort(-scores_of_all, kind="stable")[:limit]
-        return {int(table.texts[at]): float(scores_of_all[at]) for at in best}
-
-    def cosines(self, texts: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
-        """The exact cosine of each of some texts that has a vector."""
-        table = VectorTable.load(self.catalog, texts)
-        return dict(zip(table.texts.tolist(), table.scores(query).tolist(), strict=True))
+class Reader(PalaceReader):
+    """A palace open for searching."""
 
     def search(
         self, query: str, limit: int = 10, filters: Filters | None = None, *, lexical_only: bool = False
@@ -118,24 +47,6 @@ class Reader:
             raise UsageError(f"the limit must be at least 1, not {limit}")
         self.refresh()
         return _Search(self, query, limit, filters or Filters(), lexical_only).run()
-
-    def find_session(self, prefix: str) -> int:
-        """The number of the session whose id begins like that. Raises NotFound or AmbiguousId."""
-        found = self.catalog.rows("SELECT id, key FROM sessions WHERE key = ?", prefix)
-        if len(found) != 1:
-            pattern = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-            found = found or self.catalog.rows(
-                "SELECT id, key FROM sessions WHERE key LIKE ? ESCAPE '\\'"
-                " AND (kind <> 'subagent' OR instr(?, '/') > 0) ORDER BY key LIMIT 20",
-                pattern,
-                prefix,
-            )
-        if not found:
-            raise NotFound(f"no session's id begins with {prefix!r}", hint="find one: mempalace search ...")
-        if len(found) > 1:
-            ids = [str(key) for _, key in found]
-            raise AmbiguousId(f"{prefix!r} fits several sessions: {', '.join(ids)}", ids, hint="give more of the id")
-        return int(found[0][0])
 
 
 class _Search:
@@ -160,7 +71,7 @@ class _Search:
             candidates = self._without_excluded(candidates)
         self._score(candidates, lexical, vector)
         most = self.limit if self.filters.session else ranking.MOST_PER_SESSION
-        kept = ranking.select(candidates, self.wanted, self.limit, most)
+        kept = ranking.select(candidates, self.wanted, self.limit, most, self._ident)
         chunks = self.catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
         return SearchResults(
             query=self.query,
@@ -189,7 +100,8 @@ class _Search:
             kinds=() if everything else tuple(kinds),
             scopes=() if everything or session is not None else tuple(scopes),
             formats=() if filters.tool is None else _formats(filters.tool),
-            projects=tuple(name for name in (filters.project, filters.wing) if name),
+            projects=() if filters.project is None else (filters.project,),
+            wings=() if filters.wing is None else (filters.wing,),
             roles=() if filters.role is None else (filters.role,),
             sessions=() if session is None else (session,),
             since=None if filters.since is None else filters.since.timestamp(),
@@ -226,9 +138,8 @@ class _Search:
 
     def _is_narrow(self) -> bool:
         allowed = self.allowed
-        return bool(
-            allowed.formats or allowed.projects or allowed.roles or allowed.sessions or allowed.since or allowed.until
-        )
+        few = allowed.formats, allowed.projects, allowed.wings, allowed.roles, allowed.sessions
+        return any(few) or allowed.since is not None or allowed.until is not None
 
     def _nearest_allowed(self, query: NDArray[np.float32], limit: int) -> dict[int, float]:
         """The nearest of the dialogue chunks that the filters allow."""
@@ -251,8 +162,11 @@ class _Search:
                 parts.append(f"{column} IN ({','.join('?' * len(names))})")
                 values += list(names)
         for project in allowed.projects:
-            parts.append("(s.project = ? OR s.wing = ?)")
+            parts.append("(s.project = ? OR s.project_name = ?)")
             values += [project, project]
+        for wing in allowed.wings:
+            parts.append("s.wing = ?")
+            values.append(wing)
         for role in allowed.roles:
             parts.append("instr(c.spans, ?) > 0")
             values.append(f'"{role}"')
@@ -275,7 +189,7 @@ class _Search:
             " FROM chunks c JOIN texts t ON t.id = c.text WHERE c.id IN (?)",
             chunks,
         )
-        return [Candidate.of(row) for row in rows]
+        return [Candidate.of(row, self.filters.role) for row in rows]
 
     def _without_excluded(self, candidates: list[Candidate]) -> list[Candidate]:
         """Drop what has an excluded word, but keep (and add) what has the whole query literally."""
@@ -298,16 +212,37 @@ class _Search:
         missing = tuple(one.chunk for one in candidates if one.chunk not in lexical)
         if missing and index is not None:
             lexical = {**lexical, **index.search(self.wanted, Restriction(chunks=missing), len(missing)).scores}
-        query = self._query_vector
-        cosines = {}
-        if "vectors" in self.indexes and query is not None:
-            cosines = self.reader.cosines(sorted({one.text for one in candidates}), query)
+        cosines = self._cosines(candidates) if "vectors" in self.indexes else {}
+        if self.filters.role is not None and index is not None:
+            lexical = self._of_role(candidates, lexical)
         ranking.score(candidates, self.query, self.wanted, lexical, cosines)
+
+    def _cosines(self, candidates: list[Candidate]) -> dict[int, float]:
+        """The cosine of each candidate's text; if a role was asked for, of what that role says in it."""
+        query = self._query_vector
+        if query is None:
+            return {}
+        if self.filters.role is None:
+            return self.reader.cosines(sorted({one.text for one in candidates}), query)
+        scores = embedding.default().embed([one.said for one in candidates]) @ query
+        return {one.text: float(score) for one, score in zip(candidates, scores, strict=True)}
+
+    def _of_role(self, candidates: list[Candidate], lexical: dict[int, float]) -> dict[int, float]:
+        """Lexical scores by the share of the matching words that the role itself says."""
+        index = self.reader.lexical
+        assert index is not None
+        wanted = index.stems(self.query)
+        scores: dict[int, float] = {}
+        for one in candidates:
+            matching = wanted & index.stems(one.body)
+            share = len(matching & index.stems(one.said)) / len(matching) if matching else 0.0
+            scores[one.chunk] = lexical.get(one.chunk, 0.0) * share
+        return scores
 
     # --- hits -----------------------------------------------------------------------------------------------
 
     def _hit(self, rank: int, one: Candidate) -> Hit:
-        start, end, message, role, origin = ranking.best_span(one, self.wanted, self.filters.role)
+        start, end, message, role, origin = ranking.best_span(one, self.wanted)
         row = self.catalog.row(
             "SELECT key, parent_key, format, project, title, metadata FROM sessions WHERE id = ?", one.session
         )
@@ -342,12 +277,22 @@ class _Search:
             resume=_resume(Path(path), format, project, orjson.loads(metadata), parent),
         )
 
+    def _ident(self, one: Candidate) -> bytes:
+        """The identity of a candidate's best-matching message: a fork has it too."""
+        message = ranking.best_span(one, self.wanted)[2]
+        row = self.catalog.row("SELECT ident FROM messages WHERE session = ? AND seq = ?", one.session, message)
+        return bytes(row[0]) if row is not None else one.words
+
     def _copies(self, one: Candidate) -> list[str]:
-        """The ids of the other sessions that hold the same text."""
+        """The ids of the other sessions that hold the same text, or the same message."""
         rows = self.catalog.rows(
-            "SELECT DISTINCT s.key FROM texts t JOIN chunks c ON c.text = t.id JOIN sessions s ON s.id = c.session"
-            " WHERE t.words = ? AND s.id <> ? ORDER BY s.key",
+            "SELECT s.key FROM texts t JOIN chunks c ON c.text = t.id JOIN sessions s ON s.id = c.session"
+            " WHERE t.words = ? AND s.id <> ?"
+            " UNION SELECT s.key FROM messages m JOIN sessions s ON s.id = m.session WHERE m.ident = ? AND s.id <> ?"
+            " ORDER BY 1",
             one.words,
+            one.session,
+            self._ident(one),
             one.session,
         )
         return [str(row[0]) for row in rows]

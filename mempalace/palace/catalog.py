@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -131,13 +131,20 @@ class Catalog:
         except sqlite3.OperationalError as error:
             self._roll_back()
             raise StoreError(f"the catalog cannot be written: {error}", path=self.path) from error
+        except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+            self._roll_back()
+            raise
+        except sqlite3.DatabaseError as error:
+            self._roll_back()
+            raise _damaged(error, self.path) from error
         except BaseException:
             self._roll_back()
             raise
 
     def _roll_back(self) -> None:
         if self.db.in_transaction:
-            self.db.execute("ROLLBACK")
+            with suppress(sqlite3.DatabaseError):  # a damaged file cannot even roll back; closing it does
+                self.db.execute("ROLLBACK")
 
     def rows(self, sql: str, *values: Any) -> list[Any]:
         """All rows of a query. Raises PalaceDamaged if the file is."""

@@ -98,6 +98,7 @@ def _save_session(catalog: Catalog, session: Session, key: str, known: SessionRo
         "parent_key": session.parent_id,
         "kind": session_kind(session),
         "project": metadata.project,
+        "project_name": project_name(metadata.project),
         "wing": wing or project_name(metadata.project),
         "title": metadata.title or first_words(session),
         "model": metadata.model,
@@ -212,19 +213,21 @@ class _NewChunk:
 def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcript, messages: list[Message]) -> int:
     """Bring the chunks of a session up to date; how many are new. Known ones keep their ids."""
     before = {
-        str(uid): (int(number), int(seq), int(start), str(spans))
-        for uid, number, seq, start, spans in catalog.rows(
-            "SELECT uid, id, seq, start, spans FROM chunks WHERE session = ?", session
+        str(uid): (int(number), int(seq), int(start), int(gap), str(spans))
+        for uid, number, seq, start, gap, spans in catalog.rows(
+            "SELECT uid, id, seq, start, gap, spans FROM chunks WHERE session = ?", session
         )
     }
     names = {index: message.name for index, message in enumerate(messages) if message.name}
     text = str(transcript)
     seen: dict[bytes, int] = {}
     new: list[_NewChunk] = []
-    moved: list[tuple[int, int, str, int]] = []
+    moved: list[tuple[int, int, int, str, int]] = []
     for seq, chunk in enumerate(chunks(transcript)):
         moment = _chunk_time(chunk, messages)
-        body = text[chunk.start : chunk.end]
+        # The blank line behind the last message comes with the next one: it is no part of what was said.
+        end = chunk.spans[-1].end
+        body = text[chunk.start : end]
         words = index_text(body, chunk.start, chunk, None, names)
         digest = text_hash(f"{moment:%Y-%m-%d}\x1f{words}\x1f{body}" if moment else f"\x1f{words}\x1f{body}")
         seen[digest] = seen.get(digest, 0) + 1
@@ -233,10 +236,10 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
         if known is None:
             new.append(_NewChunk(uid, seq, chunk, moment, digest, words, body))
             continue
-        place = (seq, chunk.start, _spans(chunk))
+        place = (seq, chunk.start, chunk.end - end, _spans(chunk))
         if known[1:] != place:
             moved.append((*place, known[0]))
-    catalog.add_many("UPDATE chunks SET seq = ?, start = ?, spans = ? WHERE id = ?", moved)
+    catalog.add_many("UPDATE chunks SET seq = ?, start = ?, gap = ?, spans = ? WHERE id = ?", moved)
     _insert_chunks(catalog, session, new)
     remove_chunks(catalog, [known[0] for known in before.values()])
     return len(new)
@@ -264,7 +267,8 @@ def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None
     catalog.add_many("INSERT INTO texts (id, hash, words, body) VALUES (?, ?, ?, ?)", rows)
     catalog.add_many("INSERT INTO embed_queue VALUES (?, ?)", queued)
     catalog.add_many(
-        "INSERT INTO chunks (uid, session, seq, start, kind, time, text, spans) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO chunks (uid, session, seq, start, kind, time, text, gap, spans)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 one.uid,
@@ -274,6 +278,7 @@ def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None
                 str(one.chunk.kind),
                 _seconds(one.moment),
                 texts[one.digest],
+                one.chunk.end - one.chunk.spans[-1].end,
                 _spans(one.chunk),
             )
             for one in new

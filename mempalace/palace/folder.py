@@ -35,12 +35,25 @@ def require(path: Path) -> None:
     """Check that there is a palace of ours. Raises NoPalace, ForeignFolder or PalaceDamaged."""
     if not _is_there(path):
         raise NoPalace("there is no palace yet", path=path, hint="make one: mempalace mine --mode convos")
-    if not (path / CATALOG).exists():
-        raise PalaceDamaged(
-            "the palace has lost its catalog",
-            path=path / CATALOG,
-            hint="restore it from a backup, or mine into a new --palace",
-        )
+    if not (path / CATALOG).exists() or _has_lost_its_catalog(path):
+        raise _lost_catalog(path)
+
+
+def _has_lost_its_catalog(path: Path) -> bool:
+    """Whether there are indexes but no catalog. A bare marker is a palace that was never finished: it is mended."""
+    try:
+        empty = (path / CATALOG).stat().st_size == 0
+    except FileNotFoundError:
+        empty = True
+    return empty and ((path / LEXICAL).exists() or (path / VECTORS).exists())
+
+
+def _lost_catalog(path: Path) -> PalaceDamaged:
+    return PalaceDamaged(
+        "the palace has lost its catalog",
+        path=path / CATALOG,
+        hint="restore it from a backup, or mine into a new --palace; nothing was changed",
+    )
 
 
 def create(path: Path) -> None:
@@ -49,11 +62,14 @@ def create(path: Path) -> None:
     Raises ForeignFolder if something else is there, StoreError if it cannot be made.
     """
     if _is_there(path):
+        if _has_lost_its_catalog(path):
+            raise _lost_catalog(path)
         return
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.chmod(path, 0o700)
-        (path / MARKER).write_text(json.dumps({"mempalace": "conversations", "layout": LAYOUT_VERSION}) + "\n")
+        with private_files():
+            (path / MARKER).write_text(json.dumps({"mempalace": "conversations", "layout": LAYOUT_VERSION}) + "\n")
     except OSError as error:
         raise StoreError(
             f"the palace cannot be made: {error.strerror or error}",
@@ -65,8 +81,13 @@ def create(path: Path) -> None:
 def _is_there(path: Path) -> bool:
     """Whether a palace of ours is there; False where nothing is. Raises ForeignFolder for anything else."""
     hint = "choose another folder with --palace"
-    if not path.exists():
-        return False
+    try:
+        if not path.exists():
+            return False
+        if path.is_dir():
+            next(path.iterdir(), None)
+    except OSError as error:
+        raise StoreError(f"the palace cannot be read: {error.strerror or error}", path=path, hint=hint) from error
     if not path.is_dir():
         raise ForeignFolder("the palace must be a folder, this is a file", path=path, hint=hint)
     try:

@@ -22,7 +22,7 @@ _EMBED_BATCH = 1_000
 _PAGE = 2_000
 
 _CHUNK_COLUMNS = (
-    "SELECT c.id, t.body, c.kind, c.time, c.spans, s.id, s.kind, s.format, s.project, s.wing"
+    "SELECT c.id, t.body, c.kind, c.time, c.spans, s.id, s.kind, s.format, s.project, s.project_name, s.wing"
     " FROM chunks c JOIN texts t ON t.id = c.text JOIN sessions s ON s.id = c.session"
 )
 
@@ -90,6 +90,7 @@ def _entries(catalog: Catalog, after: int) -> Iterator[Entry]:
                 scope=row[6],
                 format=row[7],
                 projects=tuple(sorted(projects)),
+                wing=row[10],
                 roles=tuple(sorted(roles)),
                 session=row[5],
                 time=int(row[3] or 0),
@@ -140,7 +141,7 @@ def embed_queued(catalog: Catalog, embedder: Embedder, on_batch: Callable[[int],
         texts = [text for text, _ in index_texts(catalog, rows)]
         packed = pack(embedder.embed(texts)) if texts else []
         with catalog.transaction():
-            numbers = [row[10] for row in rows]
+            numbers = [row[11] for row in rows]
             catalog.add_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", list(zip(numbers, packed, strict=True)))
             catalog.add_many(
                 "INSERT OR REPLACE INTO tokens VALUES (?, ?)",
@@ -195,9 +196,12 @@ def store_queued(catalog: Catalog, palace: Path, *, fewest: int = FEWEST_TO_STOR
         index.upsert(numbers, matrix)
         sample_texts, sample = numbers, matrix
     healthy = vectors.is_healthy(index, _stored(catalog), sample_texts, sample)
+    if not healthy:
+        del index
+        return rebuild_vectors(catalog, palace)
     with catalog.transaction():
         catalog.db.execute("DELETE FROM store_queue")
-        catalog.set("vector_store", "ok" if healthy else "damaged")
+        catalog.set("vector_store", "ok")
         catalog.next_generation()
     return len(added)
 

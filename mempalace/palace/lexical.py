@@ -5,19 +5,22 @@ Fields of a document (a chunk):
             camelCase identifiers are added
     whole   identifiers, paths and addresses as they stand, lower case: `src/app.py:42`, `bd-q3fy`
     chars   single characters of scripts that are written without spaces
-    and those that filter: kind, scope, format, project, role, session, time
+    and those that filter: kind, scope, format, project, wing, role, session, time
 Text is not stored here; a hit is a chunk's number in the catalog.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tantivy
@@ -45,6 +48,7 @@ class Entry:
     scope: str
     format: str
     projects: tuple[str, ...]
+    wing: str | None
     roles: tuple[str, ...]
     session: int
     time: int
@@ -58,6 +62,7 @@ class Restriction:
     scopes: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()
     projects: tuple[str, ...] = ()
+    wings: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     sessions: tuple[int, ...] = ()
     chunks: tuple[int, ...] = ()
@@ -74,6 +79,19 @@ class Wanted:
     excluded: tuple[str, ...] = ()
 
 
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """tantivy panics on damaged files, with an exception that is no Exception: here it becomes PalaceDamaged."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PalaceDamaged(
+            "the lexical index is damaged", path=path, hint="make it again: mempalace rebuild"
+        ) from error
+
+
 @dataclass(slots=True)
 class Hits:
     """Chunks by BM25 score, best first, and how many there are in all."""
@@ -88,7 +106,7 @@ def _schema() -> Schema:
     builder.add_text_field("words", tokenizer_name="words", index_option="position")
     builder.add_text_field("whole", tokenizer_name="whole", index_option="basic")
     builder.add_text_field("chars", tokenizer_name="chars", index_option="position")
-    for name in ("kind", "scope", "format", "project", "role"):
+    for name in ("kind", "scope", "format", "project", "wing", "role"):
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("session", indexed=True)
     builder.add_integer_field("time", indexed=True, fast=True)
@@ -114,9 +132,10 @@ def _analyzers() -> dict[str, TextAnalyzer]:
 class LexicalIndex:
     """An index on disk, for reading and, under the palace's lock, for writing."""
 
-    def __init__(self, index: Index, path: Path) -> None:
+    def __init__(self, index: Index, path: Path, links: TemporaryDirectory[str] | None = None) -> None:
         self._index = index
         self.path = path
+        self._links = links  # lives as long as the index
 
     @classmethod
     def create(cls, path: Path) -> LexicalIndex:
@@ -127,18 +146,25 @@ class LexicalIndex:
     @classmethod
     def open(cls, path: Path) -> LexicalIndex:
         """The index in a folder. Raises PalaceDamaged if there is none that can be read."""
+        links = None
         try:
-            return cls._prepare(Index.open(str(path)), path)
+            with _told(path):
+                if path.is_dir() and not os.access(path, os.W_OK):
+                    # tantivy takes a lock in the folder also to read: on a read-only disk, in one of links to it.
+                    links = TemporaryDirectory(prefix="mempalace-")
+                    for entry in path.iterdir():
+                        Path(links.name, entry.name).symlink_to(entry.absolute())
+                return cls._prepare(Index.open(links.name if links else str(path)), path, links)
         except (ValueError, OSError) as error:
             raise PalaceDamaged(
                 f"the lexical index cannot be read: {error}", path=path, hint="make it again: mempalace rebuild"
             ) from error
 
     @classmethod
-    def _prepare(cls, index: Index, path: Path) -> LexicalIndex:
+    def _prepare(cls, index: Index, path: Path, links: TemporaryDirectory[str] | None = None) -> LexicalIndex:
         for name, analyzer in _analyzers().items():
             index.register_tokenizer(name, analyzer)
-        return cls(index, path)
+        return cls(index, path, links)
 
     # --- writing --------------------------------------------------------------------------------------------
 
@@ -150,18 +176,21 @@ class LexicalIndex:
         """
         schema = self._index.schema
         try:
-            writer = self._index.writer(heap_size=_HEAP_BYTES, num_threads=1)
-            writer.delete_documents_by_query(
-                Query.range_query(schema, "chunk", tantivy.FieldType.Unsigned, lower_bound=after, include_lower=False)
-            )
-            if removed:
-                writer.delete_documents_by_query(Query.term_set_query(schema, "chunk", list(removed)))
-            added = 0
-            for entry in entries:
-                writer.add_document(_document(entry))
-                added += 1
-            writer.commit()
-            writer.wait_merging_threads()
+            with _told(self.path):
+                writer = self._index.writer(heap_size=_HEAP_BYTES, num_threads=1)
+                writer.delete_documents_by_query(
+                    Query.range_query(
+                        schema, "chunk", tantivy.FieldType.Unsigned, lower_bound=after, include_lower=False
+                    )
+                )
+                if removed:
+                    writer.delete_documents_by_query(Query.term_set_query(schema, "chunk", list(removed)))
+                added = 0
+                for entry in entries:
+                    writer.add_document(_document(entry))
+                    added += 1
+                writer.commit()
+                writer.wait_merging_threads()
         except (ValueError, OSError) as error:
             raise StoreError(f"the lexical index cannot be written: {error}", path=self.path) from error
         self._index.reload()
@@ -185,9 +214,10 @@ class LexicalIndex:
             return Hits()
         parts = [(Occur.Must, query)]
         parts += [(Occur.Must, Query.const_score_query(one, 0.0)) for one in self._filters(allowed)]
-        result = searcher.search(Query.boolean_query(parts), limit=limit, count=True)
-        addresses = [address for _, address in result.hits]
-        chunks: list[Any] = searcher.fast_field_values("chunk", addresses) if addresses else []
+        with _told(self.path):
+            result = searcher.search(Query.boolean_query(parts), limit=limit, count=True)
+            addresses = [address for _, address in result.hits]
+            chunks: list[Any] = searcher.fast_field_values("chunk", addresses) if addresses else []
         scores = {int(chunk): float(score) for chunk, (score, _) in zip(chunks, result.hits, strict=True)}
         return Hits(scores, _total(result))
 
@@ -201,7 +231,12 @@ class LexicalIndex:
         if not parts:
             return 0
         parts += [(Occur.Must, one) for one in self._filters(allowed)]
-        return _total(searcher.search(Query.boolean_query(parts), limit=1, count=True))
+        with _told(self.path):
+            return _total(searcher.search(Query.boolean_query(parts), limit=1, count=True))
+
+    def stems(self, text: str) -> set[str]:
+        """The words of a text as the index knows them."""
+        return set(self._tools["words"].analyze(text)) | set(self._tools["chars"].analyze(text))
 
     @cached_property
     def _tools(self) -> dict[str, TextAnalyzer]:
@@ -279,6 +314,7 @@ class LexicalIndex:
             "scope": allowed.scopes,
             "format": allowed.formats,
             "project": allowed.projects,
+            "wing": allowed.wings,
             "role": allowed.roles,
             "session": allowed.sessions,
             "chunk": allowed.chunks,
@@ -320,6 +356,8 @@ def _document(entry: Entry) -> Document:
     document.add_text("format", entry.format)
     for project in entry.projects:
         document.add_text("project", project)
+    if entry.wing is not None:
+        document.add_text("wing", entry.wing)
     for role in entry.roles:
         document.add_text("role", role)
     document.add_unsigned("session", entry.session)

@@ -53,6 +53,7 @@ def transcript(catalog: Catalog, number: int, kinds: Iterable[str] | None = None
     """The transcript of a session, as its chunks hold it: all of it, or the chunks of some kinds."""
     allowed = None if kinds is None else set(kinds)
     rows = catalog.rows(
-        "SELECT t.body, c.kind FROM chunks c JOIN texts t ON t.id = c.text WHERE c.session = ? ORDER BY c.seq", number
+        "SELECT t.body, c.gap, c.kind FROM chunks c JOIN texts t ON t.id = c.text WHERE c.session = ? ORDER BY c.seq",
+        number,
     )
-    return "".join(body for body, kind in rows if allowed is None or kind in allowed)
+    return "".join(body + "\n" * gap for body, gap, kind in rows if allowed is None or kind in allowed)

@@ -39,7 +39,8 @@ CREATE TABLE sessions (
     parent_key TEXT,
     kind TEXT NOT NULL,               -- main, subagent, headless
     project TEXT,                     -- as the log names it
-    wing TEXT,                        -- label; the project's last part unless one was given
+    project_name TEXT,                -- its last part
+    wing TEXT,                        -- label; the project's name unless one was given
     title TEXT,
     model TEXT,
     started REAL,
@@ -78,6 +79,7 @@ CREATE TABLE chunks (
     session INTEGER NOT NULL, seq INTEGER NOT NULL,
     start INTEGER NOT NULL, kind TEXT NOT NULL, time REAL,
     text INTEGER NOT NULL,
+    gap INTEGER NOT NULL,             -- newlines between this chunk and the next: they belong to no text
     spans TEXT NOT NULL               -- [[start, end, message, role, origin], ...] relative to the chunk
 );
 CREATE INDEX chunks_session ON chunks (session, seq);

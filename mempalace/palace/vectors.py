@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,31 +106,47 @@ class ChromaIndex:
 
     def count(self) -> int:
         """The number of vectors that Chroma says it has."""
-        return int(self._collection.count())
+        with self._told():
+            return int(self._collection.count())
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        from chromadb.errors import ChromaError
+
+        try:
+            yield
+        except (ChromaError, OSError, RuntimeError) as error:
+            raise StoreError(
+                f"the vector store failed: {error}", path=self.path, hint="make it again: mempalace rebuild --vectors"
+            ) from error
 
     def upsert(self, texts: Sequence[int], vectors: NDArray[np.float32]) -> None:
         """Add or replace vectors."""
-        for start in range(0, len(texts), _BATCH):
-            ids = [str(text) for text in texts[start : start + _BATCH]]
-            self._collection.upsert(ids=ids, embeddings=vectors[start : start + _BATCH])
+        with self._told():
+            for start in range(0, len(texts), _BATCH):
+                ids = [str(text) for text in texts[start : start + _BATCH]]
+                self._collection.upsert(ids=ids, embeddings=vectors[start : start + _BATCH])
 
     def delete(self, texts: Sequence[int]) -> None:
         """Remove vectors."""
-        for start in range(0, len(texts), _BATCH):
-            self._collection.delete(ids=[str(text) for text in texts[start : start + _BATCH]])
+        with self._told():
+            for start in range(0, len(texts), _BATCH):
+                self._collection.delete(ids=[str(text) for text in texts[start : start + _BATCH]])
 
     def nearest(self, query: NDArray[np.float32], limit: int) -> list[int]:
         """The texts whose vectors are nearest, nearest first."""
         if limit < 1 or self.count() == 0:
             return []
-        found = self._collection.query(query_embeddings=[query], n_results=limit, include=[])
+        with self._told():
+            found = self._collection.query(query_embeddings=[query], n_results=limit, include=[])
         return [int(text) for text in found["ids"][0]]
 
     def misses(self, texts: Sequence[int], vectors: NDArray[np.float32]) -> int:
         """How many of these vectors do not find themselves: `count` proves nothing."""
         if not len(texts):
             return 0
-        found = self._collection.query(query_embeddings=vectors, n_results=10, include=["distances"])
+        with self._told():
+            found = self._collection.query(query_embeddings=vectors, n_results=10, include=["distances"])
         missed = 0
         for text, ids, distances in zip(texts, found["ids"], found["distances"], strict=True):
             # Equal vectors crowd each other out: any at distance 0 is as good.

@@ -1,0 +1,117 @@
+"""A palace open for reading: its catalog, its indexes, and what they hold. Nothing is ever written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from mempalace import embedding
+from mempalace.errors import AmbiguousId, NotFound
+from mempalace.palace import folder
+from mempalace.palace.catalog import Catalog
+from mempalace.palace.lexical import LexicalIndex
+from mempalace.palace.vectors import ChromaIndex, VectorTable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Up to here all vectors are scored exactly (0.02 CPU seconds a 100,000); beyond, Chroma is asked for candidates.
+EXACT_LIMIT = 200_000
+_FEW = 2_000  # vectors that are rather looked up than all loaded
+
+
+class PalaceReader:
+    """A palace open for reading. Long-lived ones notice what others write."""
+
+    def __init__(self, palace: Path) -> None:
+        folder.require(palace)
+        self.palace = palace
+        self.catalog = Catalog.open(palace)
+        self._generation = self.catalog.generation
+
+    def close(self) -> None:
+        """Release the files."""
+        self.catalog.db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def refresh(self) -> None:
+        """See what was written since."""
+        generation = self.catalog.generation
+        if generation != self._generation:
+            self._generation = generation
+            for name in ("lexical", "has_vectors", "vectors", "store"):
+                self.__dict__.pop(name, None)
+
+    @cached_property
+    def lexical(self) -> LexicalIndex | None:
+        """The lexical index; None while nothing has been indexed."""
+        if not int(self.catalog.get("lexical_through", "0") or 0):
+            return None
+        return LexicalIndex.open(self.palace / folder.LEXICAL)
+
+    @cached_property
+    def has_vectors(self) -> bool:
+        """Whether there are vectors of the model that queries are embedded with."""
+        made_by = self.catalog.get("vector_model")
+        return made_by == embedding.default().model_id and self.catalog.row("SELECT 1 FROM vectors LIMIT 1") is not None
+
+    @cached_property
+    def vectors(self) -> VectorTable:
+        """All vectors, in memory."""
+        return VectorTable.load(self.catalog)
+
+    @cached_property
+    def store(self) -> ChromaIndex | None:
+        """The vector store, if the palace is too large to score every vector and the store is sound."""
+        if self.catalog.get("vector_store") != "ok" or self.catalog.count("vectors") <= EXACT_LIMIT:
+            return None
+        return ChromaIndex.open(self.palace / folder.VECTORS, self.catalog.get("vector_model") or "")
+
+    def nearest(self, query: NDArray[np.float32], limit: int) -> dict[int, float]:
+        """The texts nearest to a query (a unit vector), with exact cosines, nearest first."""
+        import numpy as np
+
+        if self.store is not None:
+            waiting = [row[0] for row in self.catalog.rows("SELECT text FROM store_queue WHERE removed = 0")]
+            scores = self.cosines([*self.store.nearest(query, limit), *waiting], query)
+            return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:limit])
+        table = self.vectors
+        scores_of_all = table.scores(query)
+        best = np.argsort(-scores_of_all, kind="stable")[:limit]
+        return {int(table.texts[at]): float(scores_of_all[at]) for at in best}
+
+    def cosines(self, texts: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
+        """The exact cosine of each of some texts that has a vector."""
+        if len(texts) <= _FEW:
+            table = VectorTable.load(self.catalog, texts)
+            return dict(zip(table.texts.tolist(), table.scores(query).tolist(), strict=True))
+        wanted = set(texts)
+        table = self.vectors
+        scores = zip(table.texts.tolist(), table.scores(query).tolist(), strict=True)
+        return {text: score for text, score in scores if text in wanted}
+
+    def find_session(self, prefix: str) -> int:
+        """The number of the session whose id begins like that. Raises NotFound or AmbiguousId."""
+        found = self.catalog.rows("SELECT id, key FROM sessions WHERE key = ?", prefix)
+        if len(found) != 1:
+            pattern = prefix.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+            found = found or self.catalog.rows(
+                "SELECT id, key FROM sessions WHERE key LIKE ? ESCAPE '\\'"
+                " AND (kind <> 'subagent' OR instr(?, '/') > 0) ORDER BY key LIMIT 20",
+                pattern,
+                prefix,
+            )
+        if not found:
+            raise NotFound(f"no session's id begins with {prefix!r}", hint="find one: mempalace search ...")
+        if len(found) > 1:
+            ids = [str(key) for _, key in found]
+            raise AmbiguousId(f"{prefix!r} fits several sessions: {', '.join(ids)}", ids, hint="give more of the id")
+        return int(found[0][0])
