@@ -19,7 +19,10 @@ from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 from mempalace.errors import ParseError, SourceError
-from mempalace.records import Head, Ledger, Source, clean, complete, dumps
+from mempalace.head import Head, complete
+from mempalace.records import Ledger
+from mempalace.source import Source
+from mempalace.values import clean, dumps
 
 _CHUNK = 2 << 20
 _EDGE = 16  # an error this close to the end of what was read may only mean that more must be read
@@ -150,7 +153,7 @@ def _parse_int(digits: str) -> int | str:
     return int(digits) if len(digits) <= _LONGEST_INT else digits
 
 
-# The same leniency as `records.loads`: integers of any size, NaN as text, control characters in strings.
+# The same leniency as `values.loads`: integers of any size, NaN as text, control characters in strings.
 _DECODER = json.JSONDecoder(parse_int=_parse_int, parse_constant=str, strict=False)
 _BETWEEN = re.compile(r"[\s,\x00]*")
 _OBJECT = re.compile(r'\{\s*["}]')

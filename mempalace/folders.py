@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import IO, Any, BinaryIO, cast
 
 from mempalace.errors import ParseError, SourceError
-from mempalace.records import Problem, Source
+from mempalace.records import Problem
+from mempalace.source import Source
 
 MOST_EXPANSION = 1000
 _READABLE = (".json", ".jsonl", ".ndjson", ".md", ".markdown", ".txt", ".zst")

@@ -13,7 +13,8 @@ from mempalace.formats.base import Format, SessionFile
 from mempalace.model import Session
 from mempalace.palace import folder
 from mempalace.query import Filters, SearchResults
-from mempalace.records import Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 from mempalace.summary import OnEvent, Summary
 
 
@@ -34,7 +35,7 @@ def parse_str(text: str, format: str | None = None) -> list[Session]:
 
 
 def _identify(source: Source) -> Format:
-    from mempalace.records import Head
+    from mempalace.head import Head
 
     known = registry.default().identify(Head.of(source))
     if known is None:

@@ -20,10 +20,12 @@ from mempalace.errors import MempalaceError, PalaceLocked, ParseError
 from mempalace.formats import registry as formats
 from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
+from mempalace.head import Head
 from mempalace.model import Session
 from mempalace.palace import archive, filing, folder, indexing, lock, restore
 from mempalace.palace.catalog import Catalog, SourceRow
-from mempalace.records import Head, Ledger, Problem, Source
+from mempalace.records import Ledger, Problem
+from mempalace.source import Source
 from mempalace.summary import Event, MineProblem, OnEvent, Summary
 
 # Grows when the parsers read something differently: sources read by an older one are read again.

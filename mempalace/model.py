@@ -22,7 +22,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from mempalace.records import Source, raw_lines, read_span
+from mempalace.source import Source, raw_lines, read_span
 
 
 class Role(StrEnum):

@@ -24,7 +24,7 @@ from mempalace.model import (
     ToolUse,
     Turn,
 )
-from mempalace.records import dumps
+from mempalace.values import dumps
 
 _BLOCK_TAGS: dict[type[Any], str] = {
     Text: "text",

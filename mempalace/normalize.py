@@ -20,9 +20,12 @@ from mempalace import tree
 from mempalace.errors import MempalaceError
 from mempalace.formats import registry
 from mempalace.formats.base import Format
+from mempalace.head import Head
 from mempalace.model import DIALOGUE, Session
-from mempalace.records import Head, Ledger, Source, dumps, loads
+from mempalace.records import Ledger
+from mempalace.source import Source
 from mempalace.transcript import MARK, Transcript, is_default, render_all
+from mempalace.values import dumps, loads
 
 MAX_BYTES = 500 * 1024 * 1024
 _FEWEST_MESSAGES = 2

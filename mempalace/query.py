@@ -11,7 +11,7 @@ from typing import Any
 from mempalace.errors import UsageError
 from mempalace.model_data import format_time
 from mempalace.palace.lexical import Wanted
-from mempalace.records import clean
+from mempalace.values import clean
 
 INCLUDES: dict[str, tuple[str, ...]] = {
     "tool": ("tool",),

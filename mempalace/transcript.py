@@ -31,7 +31,7 @@ from mempalace.model import (
     ToolResult,
     ToolUse,
 )
-from mempalace.records import dumps
+from mempalace.values import dumps
 
 MARK = "> "
 ARROW = "→ "

@@ -87,9 +87,7 @@ def _split(word: str) -> list[str]:
     if word.isascii() and word.isprintable():
         return _PIECES.findall(word.lower())
     cleaned = "".join(_clean(char) for char in word)
-    plain = "".join(
-        char for char in unicodedata.normalize("NFD", cleaned.lower()) if unicodedata.category(char) != "Mn"
-    )
+    plain = "".join(char for char in unicodedata.normalize("NFD", cleaned.lower()) if not _is_accent(char))
     pieces: list[str] = []
     for piece in _PIECES.findall(plain):
         pieces += _split_punctuation(piece) if not piece.isascii() else [piece]
@@ -101,6 +99,11 @@ def _clean(char: str) -> str:
     if char == "\ufffd" or unicodedata.category(char) in ("Cc", "Cf", "Co"):
         return ""
     return " " if unicodedata.category(char) == "Zs" else char
+
+
+def _is_accent(char: str) -> bool:
+    """Beyond the first plane the library knows fewer accents than Python: to keep them is to count more."""
+    return unicodedata.category(char) == "Mn" and char < "\U00010000"
 
 
 def _split_punctuation(piece: str) -> list[str]:

@@ -76,7 +76,7 @@ def corpus(request: pytest.FixtureRequest) -> Path:
     """The folder of --corpus; the test is skipped without it."""
     folder = request.config.getoption("--corpus")
     if folder is None:
-        pytest.skip("needs --corpus DIR")
+        pytest.skip("needs --corpus=DIR")
     return Path(folder).resolve()
 
 

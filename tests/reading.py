@@ -8,8 +8,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mempalace.formats.base import Format
+from mempalace.head import Head
 from mempalace.model import Session
-from mempalace.records import Head, Ledger, Source, dumps
+from mempalace.records import Ledger
+from mempalace.source import Source
+from mempalace.values import dumps
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

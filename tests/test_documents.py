@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from mempalace.documents import Element, as_json, as_texts, elements, locate
 from mempalace.errors import ParseError, SourceError
 from mempalace.folders import Folder, members
-from mempalace.records import Head, Ledger, Source, loads, read_span
+from mempalace.head import Head
+from mempalace.records import Ledger
+from mempalace.source import Source, read_span
+from mempalace.values import loads
 
 
 def is_item(value: Any) -> bool:

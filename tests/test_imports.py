@@ -16,7 +16,11 @@ ROOT = Path(mempalace.__file__).parent
 ORDER = [
     {"errors"},
     {"models"},
-    {"records", "documents", "folders"},
+    {"values"},
+    {"source"},
+    {"records"},
+    {"head"},
+    {"documents", "folders"},
     {"model", "model_data"},
     {"tree"},
     {"transcript"},

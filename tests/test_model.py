@@ -26,10 +26,10 @@ from mempalace.model import (
     ToolUse,
     Turn,
     add_usage,
-    format_time,
     group_turns,
 )
-from mempalace.records import dumps, loads
+from mempalace.model_data import format_time
+from mempalace.values import dumps, loads
 
 WORDS = st.text(max_size=20)
 MAYBE = st.none() | WORDS

@@ -1,4 +1,4 @@
-"""The product over real files: needs --corpus DIR, a folder with samples/ and data/."""
+"""The product over real files: needs --corpus=DIR, a folder with samples/ and data/."""
 
 from __future__ import annotations
 

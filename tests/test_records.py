@@ -14,23 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mempalace.errors import ParseError, SourceError
-from mempalace.records import (
-    HEAD_BYTES,
-    Head,
-    Ledger,
-    Record,
-    Source,
-    clean,
-    complete,
-    document,
-    dumps,
-    jsonl,
-    lines,
-    loads,
-    locate,
-    parse_time,
-    read_span,
-)
+from mempalace.head import HEAD_BYTES, Head, complete
+from mempalace.records import Ledger, Record, document, jsonl, locate
+from mempalace.source import Source, lines, read_span
+from mempalace.values import clean, dumps, loads, parse_time
 
 PATH = Path("log.jsonl")
 

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from mempalace.errors import SourceError
+from mempalace.head import Head
 from mempalace.model import Session
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 
 
 @dataclass(frozen=True, slots=True)

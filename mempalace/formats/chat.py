@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from mempalace import records
+from mempalace import values
 from mempalace.documents import Element, as_dict, as_json, as_list, as_string, as_texts, elements, locate
 from mempalace.formats.base import Format
+from mempalace.head import Head
 from mempalace.model import (
     Block,
     Image,
@@ -31,7 +32,8 @@ from mempalace.model import (
     ToolUse,
     group_turns,
 )
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 
 _SCORE = 0.4
 _LISTS = ("messages", "conversations", "conversation")
@@ -209,7 +211,7 @@ class _Conversation:
     def metadata(self, messages: list[Message]) -> SessionMetadata:
         value = self.envelope
         names = ("id", "conversation_id", "session_id", "custom_id", "uuid")
-        times = [moment for key in _TIMES if (moment := records.parse_time(value.get(key)))]
+        times = [moment for key in _TIMES if (moment := values.parse_time(value.get(key)))]
         return SessionMetadata(
             session_id=next((text for key in names if (text := as_string(value.get(key)))), None),
             timestamp=times[0] if times else messages[0].timestamp,
@@ -246,7 +248,7 @@ def _read_message(element: Element, value: dict[str, Any], line: int, calls: lis
     return Message(
         role,
         tuple(blocks),
-        timestamp=next((moment for key in _TIMES if (moment := records.parse_time(value.get(key)))), None),
+        timestamp=next((moment for key in _TIMES if (moment := values.parse_time(value.get(key)))), None),
         id=as_string(value.get("id")),
         origin=origin,
         name=as_string(value.get("name")) if role is Role.USER else None,
@@ -260,7 +262,7 @@ def _call(function: dict[str, Any], identity: str, calls: list[str]) -> ToolUse:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            arguments = records.loads(arguments)
+            arguments = values.loads(arguments)
         except (ValueError, RecursionError):
             arguments = {"raw": arguments}
     return ToolUse(identity, as_string(function.get("name")) or "function", arguments)

@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from mempalace import records
+from mempalace import values
 from mempalace.formats.base import Format
+from mempalace.head import Head
 from mempalace.model import (
     Block,
     Message,
@@ -27,7 +28,9 @@ from mempalace.model import (
     ToolUse,
     group_turns,
 )
-from mempalace.records import Head, Ledger, Source, decode
+from mempalace.records import Ledger
+from mempalace.source import Source
+from mempalace.values import decode
 
 _SCORE = 0.6
 _USER = r"user|you|you said|human|me|prompt"
@@ -185,7 +188,7 @@ def _message(section: _Section, ledger: Ledger) -> Message | None:
     return Message(
         role,
         tuple(_blocks(text, section.line)),
-        timestamp=records.parse_time(moment.group().replace(" ", "T", 1).replace(" ", "")) if moment else None,
+        timestamp=values.parse_time(moment.group().replace(" ", "T", 1).replace(" ", "")) if moment else None,
         origin=origin,
         model=model or None,
         line=section.line,

@@ -23,8 +23,11 @@ from itertools import groupby
 from pathlib import PurePath
 
 from mempalace.formats.base import Format
+from mempalace.head import Head
 from mempalace.model import Message, Origin, Role, Session, Text, group_turns
-from mempalace.records import Head, Ledger, Source, decode
+from mempalace.records import Ledger
+from mempalace.source import Source
+from mempalace.values import decode
 
 SCORE = 0.5
 _SUFFIXES = frozenset({"", ".txt", ".text", ".md", ".markdown"})

@@ -12,8 +12,10 @@ from typing import Any
 
 from mempalace.errors import SourceError, UnknownFormat
 from mempalace.formats.base import Format, SessionFile
+from mempalace.head import Head
 from mempalace.model import Session
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 
 ENTRY_POINT_GROUP = "mempalace.formats"
 

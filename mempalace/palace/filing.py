@@ -13,8 +13,8 @@ from mempalace.chunk import Chunk, Kind, chunks, index_text
 from mempalace.embedding import text_hash
 from mempalace.model import Message, Session, SessionMetadata, Text
 from mempalace.palace.catalog import Catalog
-from mempalace.records import dumps
 from mempalace.transcript import Transcript, render
+from mempalace.values import dumps
 
 _TITLE_CHARS = 120
 

@@ -48,10 +48,10 @@ class Entry:
     scope: str
     format: str
     projects: tuple[str, ...]
-    wing: str | None
     roles: tuple[str, ...]
     session: int
     time: int
+    wing: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

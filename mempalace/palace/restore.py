@@ -11,7 +11,8 @@ from mempalace.formats.registry import Registry
 from mempalace.model import Session
 from mempalace.palace import archive, filing
 from mempalace.palace.catalog import Catalog
-from mempalace.records import Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 
 
 def reading(catalog: Catalog, registry: Registry, format: str, key: str, source: int, revision: int) -> Session | None:

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from reading import FIXTURES, account, cases, json_like, read, read_value, stable
 
 from mempalace.formats.chat import Chat
+from mempalace.head import Head
 from mempalace.model import Image, Role, Session
-from mempalace.records import Head, Source, read_span
+from mempalace.source import Source, read_span
 
 FOLDER = FIXTURES / "chat"
 CHAT = Chat()

@@ -18,8 +18,9 @@ from reading import FIXTURES, account, cases, json_like, read, read_value, stabl
 
 from mempalace.folders import Folder
 from mempalace.formats.chatgpt import ChatGPT
+from mempalace.head import Head
 from mempalace.model import Image, Origin, Role, Session, Thinking, ToolUse
-from mempalace.records import Head, Source
+from mempalace.source import Source
 
 FOLDER = FIXTURES / "chatgpt"
 CHATGPT = ChatGPT()
@@ -217,7 +218,8 @@ import resource, sys, time
 from pathlib import Path
 from mempalace.folders import Folder
 from mempalace.formats.chatgpt import ChatGPT
-from mempalace.records import Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 path = Path(sys.argv[1])
 source = next(Folder.open(path).sources()) if path.suffix == ".zip" else Source(path)
 started, titles, end = time.process_time(), set(), 0

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from reading import FIXTURES, account, assert_accounted, cases, json_like, read, read_value, stable
 
 from mempalace.formats.claude_ai import ClaudeAi
+from mempalace.head import Head
 from mempalace.model import Image, Role, Session, Text, Thinking
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 
 FOLDER = FIXTURES / "claude-ai"
 CLAUDE = ClaudeAi()

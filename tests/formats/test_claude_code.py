@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 
 from mempalace.formats.claude_code import ClaudeCode
 from mempalace.formats.claude_code.blocks import split_prompt
+from mempalace.head import Head
 from mempalace.model import Image, Message, Origin, Role, Session, Text, Thinking, ToolUse
-from mempalace.records import Head, Ledger, Source, dumps, read_span
+from mempalace.records import Ledger
+from mempalace.source import Source, read_span
+from mempalace.values import dumps
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "claude-code"
 CASES = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())

@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mempalace.formats.codex import Codex
+from mempalace.head import Head
 from mempalace.model import Image, Message, Origin, Role, Session, Thinking, ToolResult, ToolUse
-from mempalace.records import Head, Ledger, Source, read_span
+from mempalace.records import Ledger
+from mempalace.source import Source, read_span
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "codex"
 CASES = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 from mempalace.errors import ParseError
 from mempalace.formats.gemini import Gemini
+from mempalace.head import Head
 from mempalace.model import Image, Message, Origin, Role, Session, Text, Thinking, TokenUsage, ToolUse
-from mempalace.records import Head, Ledger, Source, read_span
+from mempalace.records import Ledger
+from mempalace.source import Source, read_span
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "gemini"
 CASES = sorted(folder.name for folder in FIXTURES.iterdir() if folder.is_dir() and folder.name != "tree")

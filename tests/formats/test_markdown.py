@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from reading import FIXTURES, account, cases, read, stable
 
 from mempalace.formats.markdown import Markdown
+from mempalace.head import Head
 from mempalace.model import Origin, Session, Thinking
-from mempalace.records import Head, Source
+from mempalace.source import Source
 
 FOLDER = FIXTURES / "markdown"
 MARKDOWN = Markdown()

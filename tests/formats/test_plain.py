@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mempalace.errors import ParseError
 from mempalace.formats.plain import PlainTranscript
+from mempalace.head import Head
 from mempalace.model import Message, Origin, Role, Session, Text
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "plain"
 CASES = sorted(folder.name for folder in FIXTURES.iterdir() if folder.is_dir() and folder.name != "refused")
@@ -208,7 +211,10 @@ def test_no_text_raises_or_loses_a_line(lines: list[str]) -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_raise(data: bytes) -> None:
     PLAIN.claims(Head.of(Source(Path("x.md"), data)))
-    session, _ = read(Path("x.md"), data)
+    try:
+        session, _ = read(Path("x.md"), data)
+    except ParseError:  # a compressed file that was cut off
+        return
     if session is not None:
         assert all(isinstance(block, Text) for message in session.messages for block in message.content)
         assert all(isinstance(message, Message) for message in session.messages)

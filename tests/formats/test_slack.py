@@ -16,8 +16,10 @@ from reading import FIXTURES, account, assert_accounted, json_like, read, read_v
 from mempalace.folders import Folder
 from mempalace.formats.slack import Slack
 from mempalace.formats.slack.text import Directory, attachment_text, blocks_text, resolve
+from mempalace.head import Head
 from mempalace.model import Image, Role, Session, Text
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 
 FOLDER = FIXTURES / "slack"
 SLACK = Slack()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from mempalace import records
+from mempalace import values
 from mempalace.documents import as_dict, as_list, as_size, as_string, as_texts
 from mempalace.model import Block, Image, Message, Origin, Role, Text, Thinking, ToolResult, ToolUse
 
@@ -71,7 +71,7 @@ def _tool_use(identity: str, recipient: str, content: dict[str, Any], blocks: li
     text = "\n".join(block.text for block in blocks if isinstance(block, Text))
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return ToolUse(identity, recipient, records.loads(text))
+            return ToolUse(identity, recipient, values.loads(text))
         except (ValueError, RecursionError):
             pass
     if content.get("content_type") == "code" or recipient == "python":

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from mempalace import records
+from mempalace import values
 from mempalace.documents import as_dict, as_list, as_string, elements, sample
 from mempalace.formats.base import Format
 from mempalace.formats.chatgpt.content import KNOWN_TYPES, read_message
+from mempalace.head import Head
 from mempalace.model import (
     Message,
     Session,
@@ -23,7 +24,8 @@ from mempalace.model import (
     group_turns,
 )
 from mempalace.model_data import format_time
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 
 _KEYS = ("conversations", "items")
 _NODE_KEYS = ("message", "parent", "children")
@@ -76,13 +78,13 @@ def _is_conversation(value: Any) -> bool:
 
 def _metadata(conversation: dict[str, Any], messages: list[Message]) -> SessionMetadata:
     extra = {key: conversation[key] for key in _EXTRA if conversation.get(key) not in (None, "", False)}
-    updated = format_time(records.parse_time(conversation.get("update_time")))
+    updated = format_time(values.parse_time(conversation.get("update_time")))
     if updated is not None:
         extra["update_time"] = updated
     models = [message.model for message in messages if message.model is not None]
     return SessionMetadata(
         session_id=as_string(conversation.get("conversation_id")) or as_string(conversation.get("id")),
-        timestamp=records.parse_time(conversation.get("create_time")),
+        timestamp=values.parse_time(conversation.get("create_time")),
         provider="openai",
         model=as_string(conversation.get("default_model_slug")) or (models[-1] if models else None),
         title=as_string(conversation.get("title")),
@@ -164,7 +166,7 @@ class _Conversation:
     def _time(self, key: str) -> datetime | None:
         node = self.nodes[key]
         message = node.get("message") if isinstance(node, dict) else None
-        return records.parse_time(message.get("create_time")) if isinstance(message, dict) else None
+        return values.parse_time(message.get("create_time")) if isinstance(message, dict) else None
 
     def _all(self) -> Iterator[str]:
         """Every key once, parents before children; what hangs in a cycle comes last."""
@@ -185,13 +187,13 @@ class _Conversation:
         value = node.get("message") if isinstance(node, dict) else None
         above = self.parents[key]
         # Many nodes have no time of their own; the parent's is the nearest.
-        inherited = records.parse_time(self.value.get("create_time")) if above is None else self.times.get(above)
+        inherited = values.parse_time(self.value.get("create_time")) if above is None else self.times.get(above)
         calls = self.calls.get(above, ()) if above is not None else ()
         if not isinstance(value, dict):
             message = None
             self._skip_structure(key, node)
         else:
-            inherited = records.parse_time(value.get("create_time")) or inherited
+            inherited = values.parse_time(value.get("create_time")) or inherited
             message = read_message(value, key, calls, inherited, self.ordinals[key], is_current)
             if message is None:
                 self._skip_empty(key, value)

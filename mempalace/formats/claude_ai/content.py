@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from mempalace import records
+from mempalace import values
 from mempalace.documents import as_dict, as_json, as_list, as_size, as_string, as_texts
 from mempalace.model import Block, Image, Message, Origin, Role, Text, Thinking, ToolResult, ToolUse
 
@@ -32,7 +32,7 @@ def read_message(value: dict[str, Any], ordinal: int, is_current: bool) -> list[
     identity = as_string(value.get("uuid"))
     blocks = _content(value, identity or str(ordinal))
     blocks += _attachments(value)
-    time = records.parse_time(value.get("created_at"))
+    time = values.parse_time(value.get("created_at"))
     messages: list[Message] = []
     for part in _parts(blocks):
         is_result = isinstance(part[0], ToolResult)

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mempalace import records
 from mempalace.documents import Element, as_dict, as_list, as_string, elements, sample
 from mempalace.formats.base import Format
 from mempalace.formats.claude_ai.content import ROOT, read_message
+from mempalace.head import Head
 from mempalace.model import (
     Message,
     Origin,
@@ -28,7 +28,9 @@ from mempalace.model import (
     group_turns,
 )
 from mempalace.model_data import format_time
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
+from mempalace.values import parse_time
 
 _KEYS = ("conversations",)
 _MESSAGE_KEYS = ("sender", "text", "content", "created_at", "attachments")
@@ -121,10 +123,10 @@ def _unknown(element: Element, ledger: Ledger) -> None:
 def _metadata(value: dict[str, Any]) -> SessionMetadata:
     project = as_dict(value.get("project"))
     extra = {"summary": as_string(value.get("summary")), "project_uuid": as_string(value.get("project_uuid"))}
-    extra["update_time"] = format_time(records.parse_time(value.get("updated_at")))
+    extra["update_time"] = format_time(parse_time(value.get("updated_at")))
     return SessionMetadata(
         session_id=as_string(value.get("uuid")),
-        timestamp=records.parse_time(value.get("created_at")),
+        timestamp=parse_time(value.get("created_at")),
         provider="anthropic",
         model=as_string(value.get("model")),
         project=as_string(project.get("name")),
@@ -194,7 +196,7 @@ def _parent(value: dict[str, Any], at: int, places: dict[str, int]) -> int | Non
 
 def _latest_leaf(values: list[Any], parents: list[int | None]) -> int | None:
     leaves = sorted(set(range(len(values))) - {at for at in parents if at is not None})
-    times = [(records.parse_time(as_dict(values[at]).get("created_at")), at) for at in leaves]
+    times = [(parse_time(as_dict(values[at]).get("created_at")), at) for at in leaves]
     known = [(time, at) for time, at in times if time is not None]
     if known:
         return max(known)[1]
@@ -213,7 +215,7 @@ def _documents(value: dict[str, Any]) -> Iterator[tuple[str, Message]]:
             Message(
                 role,
                 (Text(text),),
-                timestamp=records.parse_time(time),
+                timestamp=parse_time(time),
                 id=as_string(identity),
                 origin=origin,
                 line=ordinal,
@@ -253,7 +255,7 @@ def _document_metadata(value: dict[str, Any]) -> SessionMetadata:
     identity = as_string(value.get("account_uuid") if is_memory else value.get("uuid"))
     return SessionMetadata(
         session_id=f"{'memories' if is_memory else 'project'}/{identity}" if identity else None,
-        timestamp=records.parse_time(value.get("created_at")),
+        timestamp=parse_time(value.get("created_at")),
         provider="anthropic",
         project=None if is_memory else name,
         title="Claude.ai memories" if is_memory else name,

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mempalace.model import Block, Image, Origin, Text, Thinking, ToolResult, ToolUse
-from mempalace.records import Record, dumps, locate
+from mempalace.records import Record, locate
+from mempalace.values import dumps
 
 JsonObject = dict[str, Any]
 

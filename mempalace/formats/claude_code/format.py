@@ -17,8 +17,10 @@ from typing import Any
 
 from mempalace.formats.base import Format, home_folder
 from mempalace.formats.claude_code.reader import Reader
+from mempalace.head import Head
 from mempalace.model import Session
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger
+from mempalace.source import Source
 
 _CONVERSATION = frozenset({"user", "assistant", "system", "attachment", "progress"})
 

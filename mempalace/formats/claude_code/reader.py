@@ -23,7 +23,9 @@ from mempalace.formats.claude_code.blocks import (
 from mempalace.formats.claude_code.log import Draft, Log, Queued, Thread, count_of, text_of, words_of
 from mempalace.formats.claude_code.session import Assembly, settle_queue
 from mempalace.model import Block, Origin, Role, Session, TokenUsage, ToolResult
-from mempalace.records import Ledger, Record, Source, jsonl, parse_time
+from mempalace.records import Ledger, Record, jsonl
+from mempalace.source import Source
+from mempalace.values import parse_time
 
 _CONTROL = frozenset(
     {

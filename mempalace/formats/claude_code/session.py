@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from mempalace.errors import SourceError
 from mempalace.formats.claude_code.log import Draft, Log, Queued, Thread, text_of, words_of
 from mempalace.model import Message, Origin, Role, Session, SessionMetadata, TokenUsage, ToolUse, add_usage, group_turns
-from mempalace.records import Ledger, Source, loads, parse_time
+from mempalace.records import Ledger
+from mempalace.source import Source
+from mempalace.values import loads, parse_time
 
 _AGENT_TOOLS = ("Task", "Agent")
 _BRANCHED = frozenset({Origin.PERSON, Origin.ASSISTANT, Origin.TOOL_RESULT})

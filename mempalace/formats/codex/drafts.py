@@ -22,7 +22,8 @@ from mempalace.model import (
     ToolUse,
     add_usage,
 )
-from mempalace.records import Record, parse_time
+from mempalace.records import Record
+from mempalace.values import parse_time
 
 # How many records apart two streams may tell the same thing. Codex writes them one after the other; between
 # them stand at most the other items of one model response.

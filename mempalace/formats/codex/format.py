@@ -24,8 +24,10 @@ from mempalace.formats.base import Format, SessionFile, home_folder
 from mempalace.formats.codex.items import as_dict, as_str
 from mempalace.formats.codex.session import RECORD_KINDS, Builder
 from mempalace.formats.codex.tools import CALLS, OUTPUTS
+from mempalace.head import Head
 from mempalace.model import Session
-from mempalace.records import Head, Ledger, Record, Source, document, jsonl, lines
+from mempalace.records import Ledger, Record, document, jsonl
+from mempalace.source import Source, lines
 
 _BARE_ITEMS = CALLS | OUTPUTS | {"message", "reasoning", "ghost_snapshot", "compaction"}
 _FOREIGN_KEYS = ("uuid", "parentUuid", "sessionId", "projectHash", "$set", "$rewindTo")

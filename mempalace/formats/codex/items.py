@@ -10,7 +10,8 @@ import re
 from typing import Any
 
 from mempalace.model import Block, Image, Origin, Text
-from mempalace.records import Record, dumps, locate
+from mempalace.records import Record, locate
+from mempalace.values import dumps
 
 Json = dict[str, Any]
 

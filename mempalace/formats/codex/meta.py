@@ -8,7 +8,7 @@ from typing import Any
 
 from mempalace.formats.codex.items import Json, as_dict, as_str
 from mempalace.model import SessionMetadata
-from mempalace.records import parse_time
+from mempalace.values import parse_time
 
 ROLLOUT_NAME = re.compile(
     r"rollout-\d{4}-\d\d-\d\d(?:T\d\d-\d\d-\d\d)?-(?P<id>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})\."

@@ -32,7 +32,9 @@ from mempalace.formats.codex.meta import (
 )
 from mempalace.formats.codex.tools import CALLS, OUTPUTS
 from mempalace.model import Session, TokenUsage, group_turns
-from mempalace.records import Ledger, Record, Source, parse_time
+from mempalace.records import Ledger, Record
+from mempalace.source import Source
+from mempalace.values import parse_time
 
 
 class Builder:

@@ -20,7 +20,8 @@ from mempalace.formats.codex.items import (
     texts_of,
 )
 from mempalace.model import Image, Text, ToolResult, ToolUse
-from mempalace.records import Record, loads
+from mempalace.records import Record
+from mempalace.values import loads
 
 CALLS = frozenset(
     {

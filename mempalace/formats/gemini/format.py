@@ -25,8 +25,11 @@ from typing import Any
 from mempalace.errors import ParseError
 from mempalace.formats.base import Format, home_folder
 from mempalace.formats.gemini.replay import FOREIGN_KEYS, Replay, is_header, is_patch, messages_of
+from mempalace.head import Head
 from mempalace.model import Session
-from mempalace.records import Head, Ledger, Source, jsonl, loads
+from mempalace.records import Ledger, jsonl
+from mempalace.source import Source
+from mempalace.values import loads
 
 _SIDE_FOLDERS = frozenset({"tool-outputs", "memory", "plans", "checkpoints", "logs"})
 _LEFTOVER = re.compile(r"\.(unreadable|tmp)-\d+")

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from mempalace.model import Block, Image, Message, Origin, Role, Text, Thinking, TokenUsage, ToolResult, ToolUse
-from mempalace.records import Record, dumps, locate, parse_time
+from mempalace.records import Record, locate
+from mempalace.values import dumps, parse_time
 
 KINDS = {
     **dict.fromkeys(("user", "function"), "user"),

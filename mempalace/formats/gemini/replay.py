@@ -17,7 +17,8 @@ from urllib.parse import unquote
 
 from mempalace.formats.gemini.messages import KINDS, Converter, Entry, same, text_of, time_of, usage_of
 from mempalace.model import Message, Origin, Session, SessionMetadata, TokenUsage, add_usage, group_turns
-from mempalace.records import Ledger, Record, Source
+from mempalace.records import Ledger, Record
+from mempalace.source import Source
 
 FOREIGN_KEYS = ("message", "payload", "uuid")
 _PART_KEYS = frozenset({"text", "thought", "functionCall", "functionResponse", "inlineData", "fileData"})

@@ -12,15 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from mempalace import records
 from mempalace.documents import as_dict, as_list, as_string, elements, sample
 from mempalace.errors import MempalaceError
 from mempalace.folders import Folder, ZipMember
 from mempalace.formats.base import Format
 from mempalace.formats.slack.messages import CONTROL, mentioned, read_message
 from mempalace.formats.slack.text import Directory
+from mempalace.head import Head
 from mempalace.model import Message, Session, SessionMetadata, group_turns
-from mempalace.records import Head, Ledger, Source
+from mempalace.records import Ledger, document
+from mempalace.source import Source
+from mempalace.values import parse_time
 
 _TS = re.compile(r"\d{9,11}\.\d{1,6}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -144,7 +146,7 @@ def _listed(source: Source | None) -> list[Any]:
     if source is None:
         return []
     try:
-        return as_list(records.document(source))
+        return as_list(document(source))
     except MempalaceError:
         return []
 
@@ -201,7 +203,7 @@ def _envelope(source: Source) -> dict[str, Any] | None:
     if not start.startswith(b"{") or re.match(rb'\{[^\n]*"ts"', start.split(b"\n")[0]):
         return None
     try:
-        value = records.document(source)
+        value = document(source)
     except MempalaceError:
         return None
     return value if isinstance(value, dict) and isinstance(value.get("messages"), list) else None
@@ -259,7 +261,7 @@ class _Channel:
             elif as_string(value.get("subtype")) in CONTROL or (value.get("hidden") is True and not is_edit):
                 ledger.skip("control")
             else:
-                moment = records.parse_time(value.get("ts"))
+                moment = parse_time(value.get("ts"))
                 label = day or (moment.date().isoformat() if moment else "undated")
                 self._take(_Entry(value, label, line, source, ledger), is_edit)
 

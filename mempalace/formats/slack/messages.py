@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from mempalace import records
+from mempalace import values
 from mempalace.documents import as_dict, as_list, as_size, as_string
 from mempalace.formats.slack.text import Directory, attachment_text, blocks_text, resolve
 from mempalace.model import Block, Image, Message, Origin, Role, Text
@@ -93,7 +93,7 @@ def read_message(
     blocks: list[Block] = [Text(text) for text in own if text.strip()]
     blocks += _files(value)
     ts = as_string(value.get("ts"))
-    time = records.parse_time(ts)
+    time = values.parse_time(ts)
     if not blocks:
         return []
     messages = [Message(role, tuple(blocks), time, ts, origin, name, line=line)]
