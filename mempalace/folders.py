@@ -100,6 +100,12 @@ class Folder:
             return Source(self.path / name)
         return ZipMember(self.path, member=name, archive=self._archive)
 
+    def sizes(self) -> dict[str, int]:
+        """The size in bytes of each file, by name."""
+        if self._archive is None:
+            return {name: (self.path / name).stat().st_size for name in self.names}
+        return {name: self._archive.getinfo(name).file_size for name in self.names}
+
     def sources(self) -> Iterator[Source]:
         """Every file that may hold conversations, in order of name."""
         ignored = set(self.ignored)

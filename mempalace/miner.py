@@ -8,6 +8,7 @@ vectors                     from a queue, newest first; the lock is free between
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,15 +17,16 @@ from pathlib import Path
 
 from mempalace import discover, embedding, tree
 from mempalace.discover import Found
-from mempalace.errors import MempalaceError, PalaceLocked, ParseError
+from mempalace.errors import MempalaceError, PalaceLocked
+from mempalace.folders import Folder
 from mempalace.formats import registry as formats
 from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
 from mempalace.head import Head
-from mempalace.model import Session
-from mempalace.palace import archive, filing, folder, indexing, lock, restore
+from mempalace.palace import folder, indexing, lock
 from mempalace.palace.catalog import Catalog, SourceRow
-from mempalace.records import Ledger, Problem
+from mempalace.reading import Reading, Work, shown, together
+from mempalace.records import Problem
 from mempalace.source import Source
 from mempalace.summary import Event, MineProblem, OnEvent, Summary
 
@@ -34,13 +36,15 @@ READER_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to mine. `max_size` (bytes) excludes larger files; `wing` labels the sessions; `embed` makes vectors."""
+    """How to mine. `max_size` (bytes) excludes larger files; `wing` labels the sessions; `embed` makes vectors,
+    `documents` also reads what exports hold beside conversations."""
 
     wing: str | None = None
     dry_run: bool = False
     wait: bool = False
     max_size: int | None = None
     embed: bool = True
+    documents: bool = False
 
 
 def mine(
@@ -88,7 +92,7 @@ def _rehearse(
             kept = stack.enter_context(Catalog.open(palace))
         catalog = stack.enter_context(Catalog.scratch(kept))
         run = _Run(catalog, palace, registry, options, emit)
-        run.archive = kept or catalog
+        run.work.archive = kept or catalog
         run.sources(roots)
         run.finish(started)
     return run.summary
@@ -110,55 +114,102 @@ class _Run:
         self.options = options
         self.emit = emit
         self.summary = Summary(str(palace))
-        self.archive = catalog
         self.known = catalog.sources()
         # A format more or less is a reason to look again at what nobody claimed.
-        self.reader = int.from_bytes(tree.digest(READER_VERSION, *registry.names())[:6], "big")
+        reader = int.from_bytes(tree.digest(READER_VERSION, options.documents, *registry.names())[:6], "big")
+        self.work = Work(catalog, catalog, registry, reader, options.wing, options.documents)
 
     def sources(self, roots: Sequence[Path]) -> None:
         """Mine every file below the roots."""
         found = list(discover.files(roots, self.registry, exclude=[self.palace]))
         self.emit(Event("found", count=len(found), size=sum(one.size for one in found)))
+        done = self._exports(roots, found)
         for one in found:
-            self._source(one)
+            if one.path not in done:
+                self._source(one)
             self.emit(Event("file", str(one.path), 1, one.size))
 
+    def _exports(self, roots: Sequence[Path], found: list[Found]) -> set[Path]:
+        """Mine what lies in folders as one export of many files; the paths that are dealt with."""
+        done: set[Path] = set()
+        for root in roots:
+            top = root.absolute()
+            names = {
+                one.path.relative_to(top).as_posix(): one
+                for one in found
+                if top in one.path.parents and one.error is None and one.skip is None and one.path not in done
+            }
+            export = together(self.registry, names)
+            if export is not None:
+                format, files = export
+                folder = Folder(top, list(names), [], None)
+                self._together(format, folder, {name: names[name] for name in files})
+                done |= {names[name].path for name in files}
+        return done
+
+    def _together(self, format: Format, folder: Folder, found: dict[str, Found], *, archive: bool = False) -> None:
+        """Mine the files of one export, unless none of them has changed."""
+        rows = {name: (self._row(one.path, name if archive else ""), one) for name, one in found.items()}
+        if all(self._is_fresh(row, one) for row, one in rows.values()):
+            self.summary.states["unchanged"] += len(rows)
+            return
+        first = next(iter(rows.values()))
+        with self._trap(*first):
+            reading = Reading(self.work)
+            with self.catalog.transaction():
+                reading.mine_together(format, folder, {name: (replace(row), one) for name, (row, one) in rows.items()})
+            self._add(reading)
+
+    def _row(self, path: Path, member: str = "") -> SourceRow:
+        """What is known of a source: a copy, which counts only once its transaction has held."""
+        return replace(self.known.get((str(path), member)) or SourceRow(str(path), member))
+
+    def _is_fresh(self, row: SourceRow, found: Found) -> bool:
+        """Whether the source was read as it is now, by the formats that there are now."""
+        known = row.id and row.reader == self.work.reader and row.state != "failed"
+        return bool(known) and row.is_unchanged(found.size, found.mtime_ns, found.inode)
+
     def _source(self, found: Found) -> None:
-        row = self.known.get((str(found.path), "")) or SourceRow(str(found.path))
+        row = self._row(found.path)
         if found.error is not None:
             self._settle(row, found, "failed", [Problem("failed", found.error)])
-            return
-        fresh = row.id and row.reader == self.reader and row.state != "failed"
-        if fresh and row.is_unchanged(found.size, found.mtime_ns, found.inode) and not self._is_excluded(found):
-            self.summary.states["unchanged"] += 1
-            return
-        if found.skip is not None:
-            self._settle(row, found, "ignored", [Problem("ignored", found.skip)])
         elif self._is_excluded(found):
             limit = self.options.max_size
             self._settle(row, found, "excluded", [Problem("excluded", f"{found.size} bytes, the limit is {limit}")])
+        elif self._is_fresh(row, found):
+            members = sum(path == row.path and member != "" for path, member in self.known)
+            self.summary.states["unchanged"] += members if row.state == "archive" else 1
+        elif found.skip is not None:
+            self._settle(row, found, "ignored", [Problem("ignored", found.skip)])
         elif found.size == 0:
             self._settle(row, found, "empty", [])
         else:
-            self._read(row, found)
+            self._read(row, found, Source(found.path, size=found.size))
 
     def _is_excluded(self, found: Found) -> bool:
         return self.options.max_size is not None and found.size > self.options.max_size
 
-    def _read(self, row: SourceRow, found: Found) -> None:
-        """Mine one file. Whatever a parser does wrong concerns this file only."""
-        source = Source(found.path, size=found.size)
-        reading = _Reading(self, replace(row), found, source)
-        try:
+    def _read(self, row: SourceRow, found: Found, source: Source) -> None:
+        """Mine one source."""
+        with self._trap(row, found):
             head = Head.of(source)
+            if head.kind == "zip" and not row.member:
+                self._archive(row, found)
+                return
             format = self.registry.identify(head)
             if format is None:
                 self._unrecognised(row, found, head)
                 return
+            reading = Reading(self.work)
             with self.catalog.transaction():
-                reading.mine(format)
-        except ParseError as error:
-            self._settle(row, found, "failed", [Problem("failed", error.message, error.line)])
+                reading.mine(format, replace(row), found, source)
+            self._add(reading)
+
+    @contextmanager
+    def _trap(self, row: SourceRow, found: Found) -> Iterator[None]:
+        """Whatever a reader does wrong concerns its source only: it is told, counted, and tried again next time."""
+        try:
+            yield
         except MempalaceError as error:
             if error.path is not None and error.path != found.path:
                 raise  # the palace's trouble, not the file's
@@ -168,8 +219,32 @@ class _Run:
         except Exception as error:  # one file must not stop the batch; the trap of the miner
             problem = Problem("failed", f"a fault in the reader: {type(error).__name__}: {error}")
             self._settle(row, found, "failed", [problem])
-        else:
-            reading.report()
+
+    def _archive(self, row: SourceRow, found: Found) -> None:
+        """Mine the members of a zip archive."""
+        free = shutil.disk_usage(self.palace if self.palace.exists() else found.path.parent).free
+        with Folder.open(found.path, free) as folder:
+            members = {
+                name: Found(found.path, size, found.mtime_ns, found.inode) for name, size in folder.sizes().items()
+            }
+            done = set(folder.ignored)
+            export = together(self.registry, folder.names)
+            if export is not None:
+                format, files = export
+                self._together(format, folder, {name: members[name] for name in files}, archive=True)
+                done |= set(files)
+            for name in sorted(set(folder.ignored) - set(export[1] if export else ())):
+                self._settle(self._row(found.path, name), members[name], "ignored", [])
+            for source in folder.sources():
+                name = source.member or ""
+                if name not in done:
+                    self._read(self._row(found.path, name), members[name], source)
+            self.summary.states["excluded"] += len(folder.problems)
+            self.tell(str(found.path), folder.problems)
+        row.state, row.reader = "archive", self.work.reader
+        row.size, row.mtime_ns, row.inode = found.size, found.mtime_ns, found.inode
+        with self.catalog.transaction():
+            self.catalog.save_source(row)
 
     def _unrecognised(self, row: SourceRow, found: Found, head: Head) -> None:
         if head.kind == "empty":
@@ -183,16 +258,22 @@ class _Run:
         self._settle(row, found, "unrecognised", [Problem("unrecognised", message)])
 
     def _settle(self, row: SourceRow, found: Found, state: str, problems: list[Problem]) -> None:
-        """Remember what became of a file from which nothing was read, and count it."""
+        """Remember what became of a source from which nothing was read, and count it."""
         self.summary.states[state] += 1
-        self.tell(row.path, problems)
+        self.tell(shown(row), problems)
         row.state = state
         row.size, row.mtime_ns, row.inode = found.size, found.mtime_ns, found.inode
-        row.reader = self.reader
+        row.reader = self.work.reader
         row.mined_at = time.time()
         row.problems = [(problem.kind, problem.message, problem.line) for problem in problems]
         with self.catalog.transaction():
             self.catalog.save_source(row)
+
+    def _add(self, reading: Reading) -> None:
+        """Count a reading whose transaction has held."""
+        reading.report(self.summary)
+        for name, ledger in reading.ledgers.items():
+            self.tell(name, ledger.problems)
 
     def tell(self, path: str, problems: list[Problem]) -> None:
         """Put problems into the summary and emit them."""
@@ -223,136 +304,3 @@ class _Run:
         self.summary.chunks_total = self.catalog.count("chunks")
         self.summary.vectors_queued = self.catalog.count("embed_queue")
         self.summary.seconds = time.monotonic() - started
-
-
-class _Reading:
-    """One file being mined, inside one transaction."""
-
-    def __init__(self, run: _Run, row: SourceRow, found: Found, source: Source) -> None:
-        self._run = run
-        self._row = row
-        self._found = found
-        self._source = source
-        self._ledger = Ledger()
-        self._stored = 0
-        self._repeated = 0
-        self._sessions_new = self._sessions_updated = self._chunks = 0
-        self._sessions = 0
-        self._state = "new"
-
-    def mine(self, format: Format) -> None:
-        """Archive the file and file its sessions."""
-        row, run = self._row, self._run
-        before = (row.stored, row.state) if row.id else None
-        row.path, row.format, row.state = str(self._found.path), format.name, "read"
-        row.size, row.mtime_ns, row.inode = self._found.size, self._found.mtime_ns, self._found.inode
-        row.mined_at = time.time()
-        run.catalog.save_source(row)
-        with self._source.open_raw() as stream:
-            kept = archive.keep(run.catalog, row.id, row.revision, stream)
-        if kept.unchanged and row.reader == run.reader:
-            self._state, row.state = "unchanged", before[1] if before else "read"
-            run.catalog.save_source(row)
-            return
-        row.revision, row.reader = kept.revision, run.reader
-        self._state = "grown" if before and before[1] == "read" else "new"
-        for session in format.read(self._source, self._ledger):
-            for one in tree.flatten([session]):
-                self._session(one)
-        if not self._sessions:
-            row.state = self._state = "empty"
-        ledger = self._ledger
-        row.read, row.damaged, row.skipped = ledger.read, ledger.damaged, dict(ledger.skipped)
-        row.stored = (before[0] if before and kept.grown else 0) + self._stored
-        row.duplicate = ledger.read - ledger.damaged - sum(ledger.skipped.values()) - row.stored
-        row.problems = [(problem.kind, problem.message, problem.line) for problem in ledger.problems]
-        run.catalog.save_source(row)
-        run.catalog.next_generation()
-
-    def _session(self, session: Session) -> None:
-        if not session.message_count:
-            return
-        self._sessions += 1
-        catalog, row = self._run.catalog, self._row
-        now = tree.identities(session.messages)
-        key = session.key or self._content_key(session, now)
-        known = filing.find(catalog, session.format, key)
-        if known is None:
-            self._count(session, now, {}, newer=True)
-        else:
-            held = self._holders(known.id)
-            newer = any(source == row.id for source, _ in held) or filing.freshness(session) >= known.freshness
-            self._count(session, now, known.idents, newer=newer)
-            self._hold(known.id)
-            idents = {ident for ident, _ in now}
-            if not newer and idents <= known.idents.keys():
-                return
-            if not newer or known.idents.keys() - idents:
-                session = self._merged(session, key, [pair for pair in held if pair != (row.id, row.revision)])
-                now = tree.identities(session.messages)
-        filed = filing.file(catalog, session, key, row.id, known, self._run.options.wing, now)
-        self._hold(filed.session)
-        self._sessions_new += filed.is_new
-        self._sessions_updated += filed.changed and not filed.is_new
-        self._chunks += filed.chunks
-
-    def _count(
-        self, session: Session, now: list[tuple[bytes, bytes]], here: dict[bytes, bytes], *, newer: bool
-    ) -> None:
-        """Divide the session's records into stored ones and duplicates of what is already there."""
-        unknown = [ident for ident, _ in now if ident not in here]
-        elsewhere = {
-            bytes(found[0])
-            for found in self._run.catalog.rows_in("SELECT ident FROM messages WHERE ident IN (?)", unknown)
-        }
-        for message, (ident, content) in zip(session.messages, now, strict=True):
-            held = ident in here and (here[ident] == content or not newer)
-            if held or ident in elsewhere:
-                self._repeated += message.records
-            else:
-                self._stored += message.records
-
-    def _content_key(self, session: Session, now: list[tuple[bytes, bytes]]) -> str:
-        """The key of a session without an id: what this file's session had if it only grew, else its content's."""
-        catalog = self._run.catalog
-        known = catalog.row(
-            "SELECT s.key FROM sessions s JOIN session_sources h ON h.session = s.id"
-            " JOIN messages m ON m.session = s.id"
-            " WHERE h.source = ? AND s.format = ? AND s.key LIKE 'content-%' AND m.seq = 0 AND m.ident = ?",
-            self._row.id,
-            session.format,
-            now[0][0],
-        )
-        if known is not None:
-            return str(known[0])
-        return "content-" + tree.digest(*(ident.hex() for ident, _ in now)).hex()[:16]
-
-    def _holders(self, session: int) -> list[tuple[int, int]]:
-        """The readings of a session that are kept: (source, revision) of each."""
-        rows = self._run.catalog.rows("SELECT source, revision FROM session_sources WHERE session = ?", session)
-        return [(int(source), int(revision)) for source, revision in rows]
-
-    def _hold(self, session: int) -> None:
-        self._run.catalog.db.execute(
-            "INSERT OR IGNORE INTO session_sources VALUES (?, ?, ?)", (session, self._row.id, self._row.revision)
-        )
-
-    def _merged(self, session: Session, key: str, others: list[tuple[int, int]]) -> Session:
-        """The session together with what only earlier readings of it hold, from the archive."""
-        run = self._run
-        readings = [restore.reading(run.archive, run.registry, session.format, key, *pair) for pair in others]
-        return replace(restore.merged([*filter(None, readings), session]), path=session.path)
-
-    def report(self) -> None:
-        """Add what was done to the summary; called only after the transaction has held."""
-        summary, ledger = self._run.summary, self._ledger
-        summary.states[self._state] += 1
-        summary.read += ledger.read
-        summary.stored += self._stored
-        summary.duplicate += self._repeated + ledger.duplicate
-        summary.damaged += ledger.damaged
-        summary.skipped.update(ledger.skipped)
-        summary.sessions_new += self._sessions_new
-        summary.sessions_updated += self._sessions_updated
-        summary.chunks_new += self._chunks
-        self._run.tell(self._row.path, ledger.problems)

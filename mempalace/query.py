@@ -52,7 +52,7 @@ class Hit:
     """One result. `text` is a slice of the transcript.
 
     `role`, `origin`, `message_id`, `timestamp` and `line` are those of the best-matching message, whose part
-    of `text` is `match` (start, end).
+    of `text` is `match` (start, end); `speaker` is its name where people talk to each other.
     """
 
     rank: int
@@ -66,6 +66,7 @@ class Hit:
     project: str | None
     title: str | None
     role: str
+    speaker: str | None
     origin: str
     timestamp: str | None
     text: str

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 CANDIDATES = 60
 _PHRASE_CANDIDATES = 400
+_HASH_BYTES = 16
 
 
 class Reader(PalaceReader):
@@ -248,12 +249,12 @@ class _Search:
         )
         key, parent, format, project, title, metadata = row
         said = self.catalog.row(
-            "SELECT m.id, m.time, m.line, s.path FROM messages m JOIN sources s ON s.id = m.source"
+            "SELECT m.id, m.time, m.line, m.name, s.path FROM messages m JOIN sources s ON s.id = m.source"
             " WHERE m.session = ? AND m.seq = ?",
             one.session,
             message,
         )
-        message_id, moment, line, path = said if said is not None else (None, one.time or None, None, "")
+        message_id, moment, line, name, path = said if said is not None else (None, one.time or None, None, None, "")
         return Hit(
             rank=rank,
             score=round(one.score, 6),
@@ -266,6 +267,7 @@ class _Search:
             project=project,
             title=title,
             role=role,
+            speaker=name,
             origin=origin,
             timestamp=None if moment is None else format_time(datetime.fromtimestamp(moment, UTC)),
             text=one.body.rstrip("\n"),
@@ -278,21 +280,23 @@ class _Search:
         )
 
     def _ident(self, one: Candidate) -> bytes:
-        """The identity of a candidate's best-matching message: a fork has it too."""
+        """The identity of a candidate's best-matching message and of its words: a fork has the same."""
         message = ranking.best_span(one, self.wanted)[2]
-        row = self.catalog.row("SELECT ident FROM messages WHERE session = ? AND seq = ?", one.session, message)
-        return bytes(row[0]) if row is not None else one.words
+        row = self.catalog.row("SELECT ident, hash FROM messages WHERE session = ? AND seq = ?", one.session, message)
+        return bytes(row[0]) + bytes(row[1]) if row is not None else one.words
 
     def _copies(self, one: Candidate) -> list[str]:
         """The ids of the other sessions that hold the same text, or the same message."""
+        ident = self._ident(one)
         rows = self.catalog.rows(
             "SELECT s.key FROM texts t JOIN chunks c ON c.text = t.id JOIN sessions s ON s.id = c.session"
             " WHERE t.words = ? AND s.id <> ?"
-            " UNION SELECT s.key FROM messages m JOIN sessions s ON s.id = m.session WHERE m.ident = ? AND s.id <> ?"
-            " ORDER BY 1",
+            " UNION SELECT s.key FROM messages m JOIN sessions s ON s.id = m.session WHERE m.ident = ?"
+            " AND m.hash = ? AND s.id <> ? ORDER BY 1",
             one.words,
             one.session,
-            self._ident(one),
+            ident[:_HASH_BYTES],
+            ident[_HASH_BYTES:],
             one.session,
         )
         return [str(row[0]) for row in rows]
@@ -323,9 +327,9 @@ class _Search:
 
 def _formats(tool: str) -> tuple[str, ...]:
     """The formats that a name means: itself, or those that begin with it."""
-    names = formats.default().names()
-    if tool in names:
+    if formats.find(tool) is not None:
         return (tool,)
+    names = formats.default().names()
     found = tuple(name for name in names if name.startswith(tool.lower()))
     if not found:
         raise UsageError(f"there is no tool named {tool!r}", hint=f"one of: {', '.join(names)}")
@@ -334,9 +338,8 @@ def _formats(tool: str) -> tuple[str, ...]:
 
 def _resume(path: Path, format: str, project: str | None, metadata: dict[str, Any], parent: str | None) -> str | None:
     """The command that reopens the session in its own tool."""
-    try:
-        known = formats.default().get(format)
-    except UsageError:
+    known = formats.find(format)
+    if known is None:
         return None
     session = Session(
         path,

@@ -23,8 +23,9 @@ def digest(*parts: object) -> bytes:
 
 
 def content_hash(message: Message) -> bytes:
-    """What makes two messages the same in words: speaker, origin and content."""
-    hasher = hashlib.blake2b(f"{message.role}\x1f{message.origin}\x1f{message.name}".encode(), digest_size=16)
+    """What makes two messages the same: time, speaker, origin and content."""
+    said = f"{message.timestamp}\x1f{message.role}\x1f{message.origin}\x1f{message.name}"
+    hasher = hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=16)
     for block in message.content:
         if isinstance(block, Text):
             words = block.text
@@ -41,14 +42,15 @@ def content_hash(message: Message) -> bytes:
 def identities(messages: Iterable[Message]) -> list[tuple[bytes, bytes]]:
     """(identity, content hash) of each message.
 
-    The identity is that of its own id, else of its content and time; equal ones in a row are told apart by
-    their count, so that a person who says "yes" twice has said it twice.
+    The identity, good within one session, is that of its own id, else of its content and time; equal ones in a row
+    are told apart by their count, so that a person who says "yes" twice has said it twice. Between sessions both
+    must agree: many tools number their messages from 1.
     """
     found = []
     seen: Counter[bytes] = Counter()
     for message in messages:
         content = content_hash(message)
-        ident = digest("id", message.id) if message.id else digest("said", content.hex(), message.timestamp)
+        ident = digest("id", message.id) if message.id else digest("said", content.hex())
         seen[ident] += 1
         if seen[ident] > 1:
             ident = digest(ident.hex(), seen[ident])

@@ -32,6 +32,7 @@ ORDER = [
     {"embedding"},
     {"palace"},
     {"query", "summary", "ranking"},
+    {"reading"},
     {"miner"},
     {"search"},
     {"library"},

@@ -39,6 +39,9 @@ Examples:
     "--max-size", type=click.IntRange(min=1), metavar="BYTES", help="Leave out larger files (they are listed)."
 )
 @click.option("--no-vectors", is_flag=True, help="Leave the vectors to a later run: words are searchable at once.")
+@click.option(
+    "--include", type=click.Choice(["documents"]), help="Also read project documents and memories of exports."
+)
 @palace_option
 @json_option
 @click.pass_context
@@ -51,6 +54,7 @@ def command(
     wait: bool,
     max_size: int | None,
     no_vectors: bool,
+    include: str | None,
     palace: Path,
     as_json: bool,
 ) -> None:
@@ -59,7 +63,9 @@ def command(
     PATHS are files, folders or exports; without any, every place where a known tool keeps its logs is read.
     Files that did not change since the last time are not read again.
     """
-    options = miner.Options(wing=wing, dry_run=dry_run, wait=wait, max_size=max_size, embed=not no_vectors)
+    options = miner.Options(
+        wing=wing, dry_run=dry_run, wait=wait, max_size=max_size, embed=not no_vectors, documents=include == "documents"
+    )
     with Progress() as progress:
         summary = miner.mine(palace, paths or None, options, progress.on_event)
     if as_json:

@@ -160,7 +160,8 @@ def _hit(hit: Hit, terms: list[str]) -> str:
     if hit.title:
         room = width() - 6 - sum(len(fact) + 2 for fact in facts if fact)
         head += f"  {_shorten(printable(hit.title), room)}" if room > 20 else ""
-    speaker = "sub-agent" if hit.origin == "subagent" else _SPEAKERS.get(hit.role, hit.role)
+    speaker = hit.speaker or ("sub-agent" if hit.origin == "subagent" else _SPEAKERS.get(hit.role, hit.role))
+    speaker = printable(speaker)
     lines = [f"{hit.rank:2}  {head}"]
     for at, line in enumerate(_excerpt(hit, terms)):
         label = f"{speaker}: " if at == 0 else ""
@@ -185,7 +186,11 @@ def _excerpt(hit: Hit, terms: list[str]) -> list[str]:
     """The lines of the matching message that match best, with the terms marked."""
     start, end = hit.match
     said = hit.text[start:end] or hit.text
-    lines = [line for line in (unquote(said) if hit.role == "user" else said).splitlines() if line.strip()]
+    if hit.role == "user":
+        said = unquote(said)
+    if hit.speaker:
+        said = said.removeprefix(f"[{hit.speaker}] ")
+    lines = [line for line in said.splitlines() if line.strip()]
     if not lines:
         return []
     words = [term.casefold() for term in terms]

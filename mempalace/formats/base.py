@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from mempalace.errors import SourceError
+from mempalace.folders import Folder
 from mempalace.head import Head
 from mempalace.model import Session
 from mempalace.records import Ledger
@@ -50,6 +51,18 @@ class Format(ABC):
         Lenient: it reads also what `claims` would refuse, and yields nothing for what is not its own.
         Raises ParseError or SourceError only.
         """
+
+    def documents(self, source: Source, ledger: Ledger) -> Iterator[Session]:
+        """Like `read`, with what is kept beside conversations (project documents, memories) as sessions too."""
+        return self.read(source, ledger)
+
+    def folder_files(self, names: Sequence[str]) -> list[str]:
+        """Which files of a folder or archive belong to one export that must be read as a whole."""
+        return []
+
+    def read_folder(self, folder: Folder, ledger_for: Callable[[str], Ledger]) -> Iterator[Session]:
+        """The conversations of such an export; `ledger_for` gives the ledger of a file, by its name."""
+        return iter(())
 
     def roots(self) -> list[Path]:
         """Every folder in which the tool may keep sessions on this machine, existing or not."""

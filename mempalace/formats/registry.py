@@ -7,6 +7,7 @@ its class), or at run time with `register`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +99,27 @@ class _Foreign(Format):
         return [] if folder is None else [folder]
 
 
-def builtin() -> list[Format]:
-    """Our own formats, in the order of the dispatch chain."""
-    from mempalace.formats.claude_code import ClaudeCode
-    from mempalace.formats.codex import Codex
-    from mempalace.formats.gemini import Gemini
-    from mempalace.formats.plain import PlainTranscript
+# Our own formats, in the order in which they are tried.
+_BUILTIN = {
+    "claude-code": "claude_code:ClaudeCode",
+    "codex": "codex:Codex",
+    "gemini": "gemini:Gemini",
+    "claude-ai": "claude_ai:ClaudeAi",
+    "chatgpt": "chatgpt:ChatGPT",
+    "slack": "slack:Slack",
+    "chat": "chat:Chat",
+    "markdown": "markdown:Markdown",
+    "transcript": "plain:PlainTranscript",
+}
 
-    return [ClaudeCode(), Codex(), Gemini(), PlainTranscript()]
+
+def builtin(name: str) -> Format | None:
+    """One of our own formats, without importing the others."""
+    if name not in _BUILTIN:
+        return None
+    module, _, cls = _BUILTIN[name].partition(":")
+    format: Format = getattr(import_module(f"mempalace.formats.{module}"), cls)()
+    return format
 
 
 _default: Registry | None = None
@@ -117,12 +131,19 @@ def default() -> Registry:
     if _default is None:
         from importlib.metadata import entry_points
 
-        registry = Registry(builtin())
+        registry = Registry([format for name in _BUILTIN if (format := builtin(name)) is not None])
         for entry in entry_points(group=ENTRY_POINT_GROUP):
             loaded = entry.load()
             registry.register(loaded() if isinstance(loaded, type) else loaded)
         _default = registry
     return _default
+
+
+def find(name: str) -> Format | None:
+    """The format of that name, if there is one; of ours without looking for those of other packages."""
+    if _default is None and name in _BUILTIN:
+        return builtin(name)
+    return default()._formats.get(name)
 
 
 def register(format: Any) -> None:

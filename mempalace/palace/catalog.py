@@ -41,6 +41,7 @@ class SourceRow:
 
     path: str
     member: str = ""
+    container: str = ""
     id: int = 0
     format: str | None = None
     state: State = "read"
@@ -191,11 +192,11 @@ class Catalog:
         """All sources by (path, member)."""
         found = {}
         for row in self.rows(
-            "SELECT path, member, id, format, state, size, mtime_ns, inode, revision, reader, records_read,"
+            "SELECT path, member, container, id, format, state, size, mtime_ns, inode, revision, reader, records_read,"
             " records_stored, records_duplicate, records_damaged, records_skipped, problems, mined_at FROM sources"
         ):
             values = list(row)
-            values[14], values[15] = orjson.loads(values[14]), orjson.loads(values[15])
+            values[15], values[16] = orjson.loads(values[15]), orjson.loads(values[16])
             source = SourceRow(*values)
             found[source.path, source.member] = source
         return found
@@ -205,6 +206,7 @@ class Catalog:
         values = (
             source.path,
             source.member,
+            source.container,
             source.format,
             source.state,
             source.size,
@@ -221,8 +223,8 @@ class Catalog:
             source.mined_at,
         )
         columns = (
-            "path, member, format, state, size, mtime_ns, inode, revision, reader, records_read, records_stored,"
-            " records_duplicate, records_damaged, records_skipped, problems, mined_at"
+            "path, member, container, format, state, size, mtime_ns, inode, revision, reader, records_read,"
+            " records_stored, records_duplicate, records_damaged, records_skipped, problems, mined_at"
         )
         if source.id:
             self.db.execute(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from mempalace import tree
 from mempalace.errors import PalaceDamaged, UnknownFormat
+from mempalace.folders import Folder
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
 from mempalace.palace import archive, filing
@@ -17,13 +19,41 @@ from mempalace.source import Source
 
 def reading(catalog: Catalog, registry: Registry, format: str, key: str, source: int, revision: int) -> Session | None:
     """The session of that key as one kept revision of a source tells it; None if it does not."""
-    path, member = catalog.row("SELECT path, member FROM sources WHERE id = ?", source)
-    data = b"".join(archive.read(catalog, source, revision))
-    kept = Source(Path(path), data, member=member or None)
-    for session in tree.flatten(registry.get(format).read(kept, Ledger())):
+    path, member, container = catalog.row("SELECT path, member, container FROM sources WHERE id = ?", source)
+    reader = registry.get(format)
+    if container:
+        folder = KeptFolder(catalog, container)
+        if reader.folder_files(folder.names):
+            found = reader.read_folder(folder, lambda name: Ledger())
+            return _find(found, key)
+    kept = Source(Path(path), b"".join(archive.read(catalog, source, revision)), member=member or None)
+    return _find(reader.documents(kept, Ledger()), key)
+
+
+def _find(sessions: Iterable[Session], key: str) -> Session | None:
+    for session in tree.flatten(sessions):
         if (session.key or key) == key and session.message_count:
             return session
     return None
+
+
+class KeptFolder(Folder):
+    """An export that was read as a whole, out of the archive."""
+
+    def __init__(self, catalog: Catalog, container: str) -> None:
+        self._catalog = catalog
+        self._rows = {
+            member or os.path.relpath(path, container).replace(os.sep, "/"): (int(number), int(revision))
+            for number, path, member, revision in catalog.rows(
+                "SELECT id, path, member, revision FROM sources WHERE container = ?", container
+            )
+        }
+        super().__init__(Path(container), list(self._rows), [], None)
+
+    def source(self, name: str) -> Source:
+        """One file as it was kept."""
+        data = b"".join(archive.read(self._catalog, *self._rows[name]))
+        return Source(self.path / name, data, member=name)
 
 
 def merged(sessions: Iterable[Session]) -> Session:
