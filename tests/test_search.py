@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,9 @@ import pytest
 from logs import claude_lines, find, first, mine, with_script, write_claude, write_script
 
 import mempalace
-from mempalace import search
 from mempalace.errors import AmbiguousId, NotFound, UsageError
 from mempalace.formats import registry
-from mempalace.palace import indexing, lock
+from mempalace.palace import indexing, lock, reader
 from mempalace.palace.catalog import Catalog
 from mempalace.palace.lexical import Wanted
 from mempalace.query import SearchResults, parse_query
@@ -91,7 +90,7 @@ def palace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
         small = [said(f"one zebra in passing {n}", id=f"small-{n}", project="/w/small") for n in range(3)]
         days = [said(f"heron {n}", id=f"day-{n}", at=f"2026-03-0{n}T12:00:00Z", project="/w/days") for n in range(1, 6)]
-        agents = [said("okapi of an agent", id="p", parent="p", agent="7"), said("okapi of the parent", id="p")]
+        agents = [said("okapi of an agent", id="7", parent="p", agent="7"), said("okapi of the parent", id="p")]
         write_script(folder / "in" / "a.json", *large, *small, *days, *agents)
         write_claude(folder / "in" / "c.jsonl", ["a zebra in claude", "yes, zebra it is"], "claude-1", cwd="/w/large-2")
         tools = claude_lines(["run it", "running"], "tools")
@@ -117,12 +116,10 @@ def test_projects_with_a_common_beginning_are_parted(palace: Path) -> None:
     assert not any("claude" in key for key in sessions(find(palace, "zebra", project="large")))
 
 
-@pytest.mark.xfail(strict=True, reason="the lexical leg takes either, the vector leg asks for both")
 def test_a_project_and_a_wing_must_both_hold(palace: Path) -> None:
     assert sessions(find(palace, "zebra", project="/w/small", wing="large")) == []
 
 
-@pytest.mark.xfail(strict=True, reason="with a wing of its own, a session is known by its project's path only")
 def test_a_project_is_found_by_its_base_name_whatever_the_wing(tmp_path: Path) -> None:
     mine(tmp_path / "palace", write_claude(tmp_path / "a.jsonl", ["zebra", "ok"]), wing="animals")
     assert sessions(find(tmp_path / "palace", "zebra", project="kiln-ctl")) == ["s1"]
@@ -146,7 +143,6 @@ def test_a_role_gives_that_roles_message(palace: Path) -> None:
     assert find(palace, "zebra", role="system").results == []
 
 
-@pytest.mark.xfail(strict=True, reason="the whole chunk is scored: what another role said counts for the one asked for")
 def test_only_the_words_of_the_role_count(tmp_path: Path) -> None:
     palace = tmp_path / "palace"
     write_claude(tmp_path / "in" / "a.jsonl", ["hello there friend", "the zebra protocol is fine"], "answered")
@@ -216,7 +212,7 @@ def test_subagents_are_found_when_asked_for(palace: Path) -> None:
     assert sessions(find(palace, "okapi"))[:1] == ["p"]
     assert "p/7" not in sessions(find(palace, "okapi"))
     for include in ("subagent", "all"):
-        assert set(sessions(find(palace, "okapi", 2, include=(include,)))) == {"p", "p/7"}
+        assert set(sessions(find(palace, '"okapi"', include=(include,)))) == {"p", "p/7"}
     (hit,) = (hit for hit in find(palace, "okapi", include=("subagent",)).results if hit.session_id == "p/7")
     assert hit.parent_session_id == "p"
 
@@ -274,13 +270,17 @@ def test_results_as_json_keep_their_contract(palace: Path) -> None:
     assert set(data["results"][0]["scores"]) == {"lexical", "vector", "late", "rerank"}
 
 
-def test_the_vector_store_gives_the_same_answers(palace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = tmp_path / "palace"
-    shutil.copytree(palace, copy)
-    queries = ["heron 3", "wading bird", "zebra in passing", "run it", "an animal with stripes"]
-    exact = [[(hit.chunk_id, hit.score) for hit in find(copy, query, 5)] for query in queries]
-    monkeypatch.setattr(search, "EXACT_LIMIT", 0)
-    with mempalace.Palace(copy) as opened:
+def test_the_vector_store_gives_the_same_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    palace = tmp_path / "palace"
+    things = ["kiln", "loom", "engine", "garden", "river", "court", "violin", "bread", "planet", "market"]
+    texts = [f"about the {one} and the {two}, {n}" for n, (one, two) in enumerate(product(things, things))]
+    mine(palace, write_script(tmp_path / "a.json", *(said(text, id=f"s{n}") for n, text in enumerate(texts))))
+    with lock.writing(palace), Catalog.open_for_writing(palace) as catalog:
+        indexing.store_queued(catalog, palace, fewest=1)
+    queries = ["violin", "weaving textiles", "a car motor in the orchestra", "baking bread by the river", "stars"]
+    exact = [[(hit.chunk_id, hit.score) for hit in find(palace, query, 5)] for query in queries]
+    monkeypatch.setattr(reader, "EXACT_LIMIT", 0)
+    with mempalace.Palace(palace) as opened:
         assert [[(hit.chunk_id, hit.score) for hit in opened.search(query, 5)] for query in queries] == exact
 
 
@@ -312,6 +312,31 @@ def test_copies_are_one_hit_that_lists_the_sessions(tmp_path: Path) -> None:
     (hit,) = find(palace, "zebra").results
     assert sorted([hit.session_id, *hit.copies]) == ["s0", "s1", "s2", "s3"]
     assert sessions(find(palace, "zebra", session="s2")) == ["s2"]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a message with the id of another is a copy of it, whatever it says: the hit is lost"
+)
+def test_messages_numbered_in_each_session_are_no_copies(tmp_path: Path) -> None:
+    palace = tmp_path / "palace"
+    for name, words in {"a": "zebra in the garden", "b": "zebra on the river"}.items():
+        write_script(tmp_path / "in" / f"{name}.json", {"id": name, "messages": [["user", words, "1"]]})
+    mine(palace, tmp_path / "in")
+    found = find(palace, "zebra")
+    assert sorted(sessions(found)) == ["a", "b"]
+    assert [hit.copies for hit in found.results] == [[], []]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="without a shared word the first message is the best: the same greeting makes copies"
+)
+def test_sessions_that_begin_with_the_same_greeting_are_no_copies(tmp_path: Path) -> None:
+    palace = tmp_path / "palace"
+    for name, words in {"a": "fix the car engine", "b": "sell the automobile motor"}.items():
+        messages = [["user", "hi"], ["assistant", words]]
+        write_script(tmp_path / "in" / f"{name}.json", {"id": name, "messages": messages})
+    mine(palace, tmp_path / "in")
+    assert sorted(sessions(find(palace, "vehicle"))) == ["a", "b"]
 
 
 def _crowd(folder: Path) -> None:
@@ -431,7 +456,7 @@ miner.mine(Path(sys.argv[1]), [Path(sys.argv[2])])
 def test_a_reader_sees_what_another_process_gave_to_the_vector_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "EXACT_LIMIT", 0)
+    monkeypatch.setattr(reader, "EXACT_LIMIT", 0)
     palace, log = tmp_path / "palace", tmp_path / "in" / "a.jsonl"
     mine(palace, write_claude(log, [f"talk {n} of glaze " + f"kiln{n} " * 130 for n in range(520)], "early"))
     with mempalace.Palace(palace) as opened:
