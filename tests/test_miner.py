@@ -799,7 +799,6 @@ def test_nameless_sessions_of_one_file_are_restored_each(tmp_path: Path) -> None
     assert [restored(palace, key) for key in keys] == [[f"talk {n}", f"answer {n}"] for n in range(3)]
 
 
-@pytest.mark.xfail(strict=True, reason="equal ids of messages in other sessions count as duplicates, whatever they say")
 def test_messages_numbered_in_each_session_are_no_duplicates(tmp_path: Path) -> None:
     palace = tmp_path / "palace"
     for name, fruit in (("x", "apples"), ("y", "pears")):

@@ -314,9 +314,6 @@ def test_copies_are_one_hit_that_lists_the_sessions(tmp_path: Path) -> None:
     assert sessions(find(palace, "zebra", session="s2")) == ["s2"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a message with the id of another is a copy of it, whatever it says: the hit is lost"
-)
 def test_messages_numbered_in_each_session_are_no_copies(tmp_path: Path) -> None:
     palace = tmp_path / "palace"
     for name, words in {"a": "zebra in the garden", "b": "zebra on the river"}.items():
@@ -469,7 +466,6 @@ def test_a_reader_sees_what_another_process_gave_to_the_vector_store(
         assert (found.indexes, sessions(found)[:1]) == (["lexical", "vectors"], ["late"])
 
 
-@pytest.mark.xfail(strict=True, reason="UnknownFormat is no UsageError: the whole search fails for one such hit")
 def test_a_session_of_a_format_that_is_gone_is_still_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine(tmp_path / "palace", write_script(tmp_path / "a.json", said("zebra kept", id="x")))
     monkeypatch.setattr(registry, "_default", None)
