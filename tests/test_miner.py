@@ -216,8 +216,9 @@ for found in discover.files([Path(path) for path in sys.argv[1:]], default()):
 @pytest.fixture
 def walked(tmp_path: Path) -> Any:
     """What another user, for whom modes count, finds below some paths."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if "pytest" in folder.name or "popen" in folder.name or folder == tmp_path:
+            folder.chmod(0o755)
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
     if as_nobody and shutil.which("setpriv") is None:
         pytest.skip("needs setpriv")
@@ -233,7 +234,6 @@ def walked(tmp_path: Path) -> Any:
     return walk
 
 
-@pytest.mark.xfail(strict=True, reason="an unreadable folder at the end of a walk is passed over in silence")
 def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, walked: Any) -> None:
     write_claude(tmp_path / "in" / "a.jsonl", ["one", "two"])
     write_claude(tmp_path / "in" / "closed" / "b.jsonl", ["one", "two"])
