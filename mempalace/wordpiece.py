@@ -94,16 +94,24 @@ def _split(word: str) -> list[str]:
     return pieces
 
 
+# The format characters that BERT's tokenizer takes out; later versions of Unicode have more, which it keeps.
+_FORMAT = frozenset(
+    "\u00ad\u061c\u06dd\u070f\u08e2\u180e\ufeff\u0600\u0601\u0602\u0603\u0604\u0605\u200b\u200c\u200d\u200e\u200f"
+    "\u202a\u202b\u202c\u202d\u202e\u2060\u2061\u2062\u2063\u2064\u2066\u2067\u2068\u2069\u206a\u206b\u206c\u206d"
+    "\u206e\u206f\ufff9\ufffa\ufffb"
+)
+
+
 def _clean(char: str) -> str:
     """Control and format characters vanish, other kinds of space become one."""
-    if char == "\ufffd" or unicodedata.category(char) in ("Cc", "Cf", "Co"):
+    if char == "\ufffd" or char in _FORMAT or unicodedata.category(char) in ("Cc", "Co"):
         return ""
     return " " if unicodedata.category(char) == "Zs" else char
 
 
 def _is_accent(char: str) -> bool:
-    """Beyond the first plane the library knows fewer accents than Python: to keep them is to count more."""
-    return unicodedata.category(char) == "Mn" and char < "\U00010000"
+    """By an old edition of Unicode: the library knows fewer accents than Python, and to keep one is to count more."""
+    return unicodedata.ucd_3_2_0.category(char) == "Mn"
 
 
 def _split_punctuation(piece: str) -> list[str]:

@@ -133,11 +133,11 @@ def stored_text(palace: Path, session: str) -> str:
     """The chunks of a session, joined."""
     found = rows(
         palace,
-        "SELECT t.body FROM chunks c JOIN texts t ON t.id = c.text JOIN sessions s ON s.id = c.session"
+        "SELECT t.body, c.gap FROM chunks c JOIN texts t ON t.id = c.text JOIN sessions s ON s.id = c.session"
         " WHERE s.key = ? ORDER BY c.seq",
         session,
     )
-    return "".join(body for (body,) in found)
+    return "".join(body + "\n" * gap for body, gap in found)
 
 
 # --- the command line in a process of its own ---------------------------------------------------------------

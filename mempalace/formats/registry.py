@@ -113,10 +113,13 @@ _BUILTIN = {
 }
 
 
-def builtin(name: str) -> Format | None:
-    """One of our own formats, without importing the others."""
-    if name not in _BUILTIN:
-        return None
+def builtin() -> list[Format]:
+    """Our own formats, in the order of the dispatch chain."""
+    return [_builtin(name) for name in _BUILTIN]
+
+
+def _builtin(name: str) -> Format:
+    """One of them, without importing the others."""
     module, _, cls = _BUILTIN[name].partition(":")
     format: Format = getattr(import_module(f"mempalace.formats.{module}"), cls)()
     return format
@@ -131,7 +134,7 @@ def default() -> Registry:
     if _default is None:
         from importlib.metadata import entry_points
 
-        registry = Registry([format for name in _BUILTIN if (format := builtin(name)) is not None])
+        registry = Registry(builtin())
         for entry in entry_points(group=ENTRY_POINT_GROUP):
             loaded = entry.load()
             registry.register(loaded() if isinstance(loaded, type) else loaded)
@@ -142,7 +145,7 @@ def default() -> Registry:
 def find(name: str) -> Format | None:
     """The format of that name, if there is one; of ours without looking for those of other packages."""
     if _default is None and name in _BUILTIN:
-        return builtin(name)
+        return _builtin(name)
     return default()._formats.get(name)
 
 

@@ -153,7 +153,8 @@ class LexicalIndex:
                     # tantivy takes a lock in the folder also to read: on a read-only disk, in one of links to it.
                     links = TemporaryDirectory(prefix="mempalace-")
                     for entry in path.iterdir():
-                        Path(links.name, entry.name).symlink_to(entry.absolute())
+                        if entry.suffix != ".lock":
+                            Path(links.name, entry.name).symlink_to(entry.absolute())
                 return cls._prepare(Index.open(links.name if links else str(path)), path, links)
         except (ValueError, OSError) as error:
             raise PalaceDamaged(

@@ -1,10 +1,7 @@
 """The records of one Claude Code file, each read and counted once.
 
-claude_code            where files lie, how to recognise one
-claude_code_reader     records -> log, in one pass
-claude_code_blocks     content blocks and the client's tags
-claude_code_log        what the records say: messages still being put together, and how they hang together
-claude_code_session    log -> Session, when all is read: echoes, branches, sub-agents, metadata
+format where files lie and how to recognise one; reader records -> log, in one pass; blocks content blocks and the
+client's tags; log what the records say; session log -> Session: echoes, branches, sub-agents, metadata.
 """
 
 from __future__ import annotations
