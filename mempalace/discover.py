@@ -14,6 +14,9 @@ _SKIPPED_FOLDERS = frozenset(
 )
 
 
+_LARGEST_INT = (1 << 63) - 1  # of SQLite; some file systems number files beyond it
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A file to look at. `skip` says why it must not be read, `error` why it cannot be."""
@@ -28,7 +31,7 @@ class Found:
 
 def everywhere(registry: Registry) -> list[Path]:
     """The folders of all known tools that exist on this machine."""
-    roots = dict.fromkeys(root.absolute() for format in registry for root in format.roots() if root.is_dir())
+    roots = dict.fromkeys(root.absolute() for format in registry for root in format.roots() if os.path.isdir(root))
     return [root for root in roots if not any(other in root.parents for other in roots)]
 
 
@@ -47,7 +50,7 @@ def files(paths: Iterable[Path], registry: Registry, exclude: Iterable[Path] = (
 
 
 def _walk(path: Path, registry: Registry, excluded: set[str]) -> Iterator[Found]:
-    if not path.is_dir():
+    if not os.path.isdir(path):
         yield _look_at(path, registry)
         return
     errors: list[OSError] = []
@@ -59,7 +62,7 @@ def _walk(path: Path, registry: Registry, excluded: set[str]) -> Iterator[Found]
         )
         for name in sorted([*names, *links]):
             entry = Path(folder, name)
-            if entry.is_symlink():
+            if os.path.islink(entry):
                 yield Found(entry, skip="a symbolic link: not followed")
             else:
                 yield _look_at(entry, registry)
@@ -78,8 +81,8 @@ def _look_at(path: Path, registry: Registry) -> Found:
         stat = path.stat()
     except OSError as error:
         return Found(path, error=f"cannot be read: {error.strerror}")
-    found = Found(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
-    if not path.is_file():
+    found = Found(path, stat.st_size, stat.st_mtime_ns, stat.st_ino & _LARGEST_INT)
+    if not os.path.isfile(path):
         return Found(path, skip="not a regular file")
     if any(format.is_side_file(path) for format in registry):
         return Found(path, found.size, found.mtime_ns, found.inode, skip="kept beside sessions: not a conversation")

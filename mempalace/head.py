@@ -21,7 +21,7 @@ HEAD_LINE_BYTES = 64 * 1024 * 1024
 HEAD_RECORDS = 50
 
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]', re.DOTALL)
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],]|"', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ def complete(data: bytes) -> Any:
     closing: list[bytes] = []
     for match in _TOKEN.finditer(data):
         token = match.group()
+        if token == b'"':
+            break  # the data ends inside a string
         if token in (b"{", b"["):
             stack.append(b"}" if token == b"{" else b"]")
             keep, closing = match.end(), stack[::-1]

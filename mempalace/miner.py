@@ -24,7 +24,7 @@ from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
 from mempalace.head import Head
 from mempalace.palace import folder, indexing, lock
-from mempalace.palace.catalog import Catalog, SourceRow
+from mempalace.palace.catalog import Catalog, SourceRow, path_text
 from mempalace.reading import Reading, Work, shown, together
 from mempalace.records import Problem
 from mempalace.source import Source
@@ -87,12 +87,11 @@ def _rehearse(
     """The same run against a scratch copy of what the palace knows: nothing of the palace is written."""
     with ExitStack() as stack:
         kept = None
-        if palace.exists():
+        if folder.exists(palace):
             folder.require(palace)
             kept = stack.enter_context(Catalog.open(palace))
         catalog = stack.enter_context(Catalog.scratch(kept))
         run = _Run(catalog, palace, registry, options, emit)
-        run.work.archive = kept or catalog
         run.sources(roots)
         run.finish(started)
     return run.summary
@@ -117,7 +116,7 @@ class _Run:
         self.known = catalog.sources()
         # A format more or less is a reason to look again at what nobody claimed.
         reader = int.from_bytes(tree.digest(READER_VERSION, options.documents, *registry.names())[:6], "big")
-        self.work = Work(catalog, catalog, registry, reader, options.wing, options.documents)
+        self.work = Work(catalog, registry, reader, options.wing, options.documents)
 
     def sources(self, roots: Sequence[Path]) -> None:
         """Mine every file below the roots."""
@@ -162,11 +161,11 @@ class _Run:
 
     def _row(self, path: Path, member: str = "") -> SourceRow:
         """What is known of a source: a copy, which counts only once its transaction has held."""
-        return replace(self.known.get((str(path), member)) or SourceRow(str(path), member))
+        return replace(self.known.get((path_text(path), member)) or SourceRow(path_text(path), member))
 
     def _is_fresh(self, row: SourceRow, found: Found) -> bool:
         """Whether the source was read as it is now, by the formats that there are now."""
-        known = row.id and row.reader == self.work.reader and row.state != "failed"
+        known = row.id and row.reader == self.work.reader and row.state not in ("failed", "excluded")
         return bool(known) and row.is_unchanged(found.size, found.mtime_ns, found.inode)
 
     def _source(self, found: Found) -> None:

@@ -132,12 +132,24 @@ def select(
 
 def best_span(one: Candidate, wanted: Wanted) -> SpanRow:
     """The part of a candidate that matches best: the one with most of the query's words."""
-    needle = fold(wanted.words)
-    terms = set(re.findall(r"\w+", " ".join([needle, *map(fold, wanted.phrases)])))
+    needle, terms = fold(wanted.words), _terms(wanted)
 
     def worth(span: SpanRow) -> tuple[bool, float]:
         words = fold(unquote(one.body[span[0] : span[1]]))
-        found = set(re.findall(r"\w+", words))
+        found = _words(words)
         return bool(needle) and needle in words, len(terms & found) / (1 + 0.01 * len(found))
 
     return max(one.spans, key=worth)
+
+
+def has_a_word(one: Candidate, span: SpanRow, wanted: Wanted) -> bool:
+    """Whether a part of a candidate has any of the query's words."""
+    return not _terms(wanted).isdisjoint(_words(fold(unquote(one.body[span[0] : span[1]]))))
+
+
+def _terms(wanted: Wanted) -> set[str]:
+    return _words(" ".join([fold(wanted.words), *map(fold, wanted.phrases)]))
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from mempalace import tree
 from mempalace.discover import Found
@@ -16,7 +16,7 @@ from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
 from mempalace.palace import archive, filing, restore
-from mempalace.palace.catalog import Catalog, SourceRow
+from mempalace.palace.catalog import Catalog, SourceRow, path_text
 from mempalace.records import Ledger
 from mempalace.source import Source
 from mempalace.summary import Summary
@@ -24,10 +24,9 @@ from mempalace.summary import Summary
 
 @dataclass(slots=True)
 class Work:
-    """What all readings of a run share. `archive` is the catalog whose archive holds earlier readings."""
+    """What all readings of a run share."""
 
     catalog: Catalog
-    archive: Catalog
     registry: Registry
     reader: int
     wing: str | None
@@ -39,6 +38,7 @@ class Counts:
     """What filing sessions added."""
 
     stored: int = 0
+    replaced: int = 0  # records of the same source that were stored before, in messages that have changed
     repeated: int = 0
     sessions: int = 0
     sessions_new: int = 0
@@ -46,88 +46,109 @@ class Counts:
     chunks: int = 0
 
 
-@dataclass(slots=True)
 class Filer:
-    """Files sessions into the catalog, each with what earlier readings of it hold."""
+    """Files the sessions of one reading into the catalog, each with what earlier readings of it hold."""
 
-    work: Work
-    counts: Counts = field(default_factory=Counts)
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._catalog = work.catalog
+        self.counts = Counts()
+        self.filed: set[int] = set()
+        self._ordinal = -1
+        self._nameless: dict[int, list[tuple[str, bytes]]] = {}
 
     def file(self, session: Session, row: SourceRow) -> None:
-        """File one session (not its sub-agents) as read from a source."""
+        """File the next session of a source (not its sub-agents: they are sessions of their own)."""
+        self._ordinal += 1
         if not session.message_count:
             return
-        counts, catalog = self.counts, self.work.catalog
-        counts.sessions += 1
+        self.counts.sessions += 1
         now = tree.identities(session.messages)
         key = session.key or self._content_key(session, now, row)
-        known = filing.find(catalog, session.format, key)
+        known = filing.find(self._catalog, session.format, key)
         if known is None:
-            self._count(session, now, {}, newer=True)
+            self._count(session, now, {}, row, newer=True)
         else:
-            held = self._holders(known.id)
-            newer = any(source == row.id for source, _ in held) or filing.freshness(session) >= known.freshness
-            self._count(session, now, known.idents, newer=newer)
+            held = restore.holders(self._catalog, known.id)
+            newer = any(one.source == row.id for one in held) or filing.freshness(session) >= known.freshness
+            self._count(session, now, known.messages, row, newer=newer)
             self._hold(known.id, row)
             idents = {ident for ident, _ in now}
-            if not newer and idents <= known.idents.keys():
+            if not newer and idents <= known.messages.keys():
                 return
-            if not newer or known.idents.keys() - idents:
-                session = self._merged(session, key, [pair for pair in held if pair != (row.id, row.revision)])
+            if not newer or known.messages.keys() - idents:
+                session = self._merged(session, key, held, row, again=known.id in self.filed)
                 now = tree.identities(session.messages)
-        filed = filing.file(catalog, session, key, row.id, known, self.work.wing, now)
+        filed = filing.file(self._catalog, session, key, row.id, known, self._work.wing, now)
         self._hold(filed.session, row)
-        counts.sessions_new += filed.is_new
-        counts.sessions_updated += filed.changed and not filed.is_new
-        counts.chunks += filed.chunks
+        self.filed.add(filed.session)
+        self.counts.sessions_new += filed.is_new
+        self.counts.sessions_updated += filed.changed and not filed.is_new
+        self.counts.chunks += filed.chunks
 
     def _count(
-        self, session: Session, now: list[tuple[bytes, bytes]], here: dict[bytes, bytes], *, newer: bool
+        self,
+        session: Session,
+        now: list[tuple[bytes, bytes]],
+        here: dict[bytes, filing.KnownMessage],
+        row: SourceRow,
+        *,
+        newer: bool,
     ) -> None:
         """Divide the session's records into stored ones and duplicates of what is already there."""
         unknown = [ident for ident, _ in now if ident not in here]
         elsewhere = {
             (bytes(ident), bytes(content))
-            for ident, content in self.work.catalog.rows_in(
-                "SELECT ident, hash FROM messages WHERE ident IN (?)", unknown
-            )
+            for ident, content in self._catalog.rows_in("SELECT ident, hash FROM messages WHERE ident IN (?)", unknown)
         }
         for message, (ident, content) in zip(session.messages, now, strict=True):
-            held = ident in here and (here[ident] == content or not newer)
+            known = here.get(ident)
+            held = known is not None and (known.content == content or not newer)
             if held or (ident, content) in elsewhere:
                 self.counts.repeated += message.records
-            else:
-                self.counts.stored += message.records
+                continue
+            self.counts.stored += message.records
+            if known is not None and known.source == row.id:
+                self.counts.replaced += known.records
 
     def _content_key(self, session: Session, now: list[tuple[bytes, bytes]], row: SourceRow) -> str:
-        """The key of a session without an id: what this file's session had if it only grew, else its content's."""
-        known = self.work.catalog.row(
-            "SELECT s.key FROM sessions s JOIN session_sources h ON h.session = s.id"
-            " JOIN messages m ON m.session = s.id"
-            " WHERE h.source = ? AND s.format = ? AND s.key LIKE 'content-%' AND m.seq = 0 AND m.ident = ?",
-            row.id,
-            session.format,
-            now[0][0],
-        )
-        if known is not None:
-            return str(known[0])
+        """The key of a session without an id: that of its content, which it keeps while its file grows.
+
+        Of the nameless sessions that the source held before this reading, the first that begins alike and was
+        not yet met again is taken for the same.
+        """
+        if row.id not in self._nameless:
+            self._nameless[row.id] = [
+                (str(key), bytes(first))
+                for key, first in self._catalog.rows(
+                    "SELECT s.key, m.ident FROM sessions s JOIN session_sources h ON h.session = s.id"
+                    " JOIN messages m ON m.session = s.id AND m.seq = 0"
+                    " WHERE h.source = ? AND s.format = ? AND s.key LIKE 'content-%' ORDER BY h.ordinal",
+                    row.id,
+                    session.format,
+                )
+            ]
+        before = self._nameless[row.id]
+        for at, (key, first) in enumerate(before):
+            if first == now[0][0]:
+                del before[at]
+                return key
         return "content-" + tree.digest(*(ident.hex() for ident, _ in now)).hex()[:16]
 
-    def _holders(self, session: int) -> list[tuple[int, int]]:
-        """The readings of a session that are kept: (source, revision) of each."""
-        rows = self.work.catalog.rows("SELECT source, revision FROM session_sources WHERE session = ?", session)
-        return [(int(source), int(revision)) for source, revision in rows]
-
     def _hold(self, session: int, row: SourceRow) -> None:
-        self.work.catalog.db.execute(
-            "INSERT OR IGNORE INTO session_sources VALUES (?, ?, ?)", (session, row.id, row.revision)
+        self._catalog.db.execute(
+            "INSERT OR IGNORE INTO session_sources VALUES (?, ?, ?, ?)",
+            (session, row.id, row.revision, self._ordinal),
         )
 
-    def _merged(self, session: Session, key: str, others: list[tuple[int, int]]) -> Session:
-        """The session together with what only earlier readings of it hold, from the archive."""
-        work = self.work
-        readings = [restore.reading(work.archive, work.registry, session.format, key, *pair) for pair in others]
-        return replace(restore.merged([*filter(None, readings), session]), path=session.path)
+    def _merged(
+        self, session: Session, key: str, held: list[restore.Holder], row: SourceRow, *, again: bool
+    ) -> Session:
+        """The session with what only earlier readings of it hold, and other parts of the file (`again`)."""
+        work = self._work
+        others = [one for one in held if again or (one.source, one.revision) != (row.id, row.revision)]
+        found = [restore.reading(work.catalog, work.registry, session.format, key, one) for one in others]
+        return replace(restore.merged([*filter(None, found), session]), path=session.path)
 
 
 class Reading:
@@ -149,12 +170,13 @@ class Reading:
             self.states.append("unchanged")
             return
         row.reader = self._work.reader
+        stored_before = row.stored if kept.grown or kept.unchanged else 0
         ledger = self.ledgers[shown(row)] = Ledger()
         read = format.documents if self._work.documents else format.read
-        stored_before = row.stored if kept.grown else 0
         for session in tree.flatten(read(source, ledger)):
             self._filer.file(session, row)
-        self._settle(row, ledger, stored_before + self._filer.counts.stored)
+        counts = self._filer.counts
+        self._settle(row, ledger, stored_before + counts.stored - (counts.replaced if stored_before else 0))
         if not self._filer.counts.sessions:
             row.state = "empty"
         self._work.catalog.save_source(row)
@@ -178,9 +200,10 @@ class Reading:
                 self.states.append("ignored")
         of_place = {(row.path, row.member): row for row, _ in rows.values()}
         for session in tree.flatten(format.read_folder(folder, lambda name: self.ledgers[name])):
-            self._filer.file(session, of_place[str(session.path), session.member or ""])
+            self._filer.file(session, of_place[path_text(session.path), session.member or ""])
         for name, (row, _) in rows.items():
             ledger = self.ledgers.get(name, Ledger())
+            # Threads go over several files: which file told a record first is not known, only their sum.
             self._settle(row, ledger, ledger.read - ledger.unstored)
             self._work.catalog.save_source(row)
 

@@ -8,6 +8,7 @@ query -> wanted words, phrases, exclusions
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,6 +24,7 @@ from mempalace.errors import UsageError
 from mempalace.formats import registry as formats
 from mempalace.model import Session, SessionMetadata
 from mempalace.model_data import format_time
+from mempalace.palace.catalog import path_of
 from mempalace.palace.lexical import Restriction, Wanted
 from mempalace.palace.reader import PalaceReader
 from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, SearchResults, parse_query
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 CANDIDATES = 60
 _PHRASE_CANDIDATES = 400
+_MOST_CANDIDATES = 4_000
 _HASH_BYTES = 16
 
 
@@ -65,14 +68,7 @@ class _Search:
         self.indexes: list[str] = []
 
     def run(self) -> SearchResults:
-        lexical = self._lexical()
-        vector = {} if self.lexical_only else self._vector()
-        candidates = self._load({**dict.fromkeys(lexical), **dict.fromkeys(vector)})
-        if self.wanted.excluded:
-            candidates = self._without_excluded(candidates)
-        self._score(candidates, lexical, vector)
-        most = self.limit if self.filters.session else ranking.MOST_PER_SESSION
-        kept = ranking.select(candidates, self.wanted, self.limit, most, self._ident)
+        kept = self._candidates()
         chunks = self.catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
         return SearchResults(
             query=self.query,
@@ -84,6 +80,24 @@ class _Search:
             embedded=self._embedded(),
             behind=max(0, chunks - int(self.catalog.get("lexical_through", "0") or 0)),
         )
+
+    def _candidates(self) -> list[Candidate]:
+        """The hits: from more and more candidates, while copies and full sessions leave too few of them."""
+        most = self.limit if self.filters.session else ranking.MOST_PER_SESSION
+        depth = max(_PHRASE_CANDIDATES if self.wanted.phrases else CANDIDATES, 2 * self.limit)
+        while True:
+            self.indexes = []
+            lexical = self._lexical(depth)
+            vector = {} if self.lexical_only else self._vector(depth)
+            candidates = self._load({**dict.fromkeys(lexical), **dict.fromkeys(vector)})
+            if self.wanted.excluded:
+                candidates = self._without_excluded(candidates)
+            self._score(candidates, lexical, vector)
+            kept = ranking.select(candidates, self.wanted, self.limit, most, self._ident)
+            found_all = len(lexical) < depth and len(vector) < depth
+            if len(kept) == self.limit or found_all or depth >= _MOST_CANDIDATES:
+                return kept
+            depth *= 4
 
     # --- candidates -----------------------------------------------------------------------------------------
 
@@ -109,15 +123,14 @@ class _Search:
             until=None if filters.until is None else filters.until.timestamp(),
         )
 
-    def _lexical(self) -> dict[int, float]:
+    def _lexical(self, depth: int) -> dict[int, float]:
         index = self.reader.lexical
         if index is None:
             return {}
         self.indexes.append("lexical")
-        limit = _PHRASE_CANDIDATES if self.wanted.phrases else max(CANDIDATES, 2 * self.limit)
-        return index.search(self.wanted, self.allowed, limit).scores
+        return index.search(self.wanted, self.allowed, depth).scores
 
-    def _vector(self) -> dict[int, float]:
+    def _vector(self, depth: int) -> dict[int, float]:
         """Chunks by exact cosine. Phrases are literal: then only what the lexical index found counts."""
         if self.wanted.phrases or ("dialogue" not in self.allowed.kinds and self.allowed.kinds):
             return {}
@@ -125,17 +138,21 @@ class _Search:
         if query is None:
             return {}
         self.indexes.append("vectors")
-        limit = max(CANDIDATES, 2 * self.limit)
         if self._is_narrow():
-            return self._nearest_allowed(query, limit)
-        # Several chunks may share a text, and some texts may be out of scope: ask for more than are needed.
-        scores = self.reader.nearest(query, 4 * limit)
-        found = self.catalog.rows_in(
-            "SELECT c.id, c.text, s.kind FROM chunks c JOIN sessions s ON s.id = c.session WHERE c.text IN (?)", scores
-        )
-        allowed = self.allowed.scopes
-        chunks = {chunk: scores[text] for chunk, text, scope in found if not allowed or scope in allowed}
-        return dict(sorted(chunks.items(), key=lambda item: (-item[1], item[0]))[:limit])
+            return self._nearest_allowed(query, depth)
+        # Several chunks may share a text, and texts may be out of scope: ask for more until there are enough.
+        asked = 4 * depth
+        while True:
+            scores = self.reader.nearest(query, asked)
+            found = self.catalog.rows_in(
+                "SELECT c.id, c.text, s.kind FROM chunks c JOIN sessions s ON s.id = c.session WHERE c.text IN (?)",
+                scores,
+            )
+            allowed = self.allowed.scopes
+            scored = {chunk: scores[text] for chunk, text, scope in found if not allowed or scope in allowed}
+            if len(scored) >= depth or len(scores) < asked:
+                return dict(sorted(scored.items(), key=lambda item: (-item[1], item[0]))[:depth])
+            asked *= 4
 
     def _is_narrow(self) -> bool:
         allowed = self.allowed
@@ -166,13 +183,13 @@ class _Search:
             parts.append("(s.project = ? OR s.project_name = ?)")
             values += [project, project]
         for wing in allowed.wings:
-            parts.append("s.wing = ?")
+            parts.append("COALESCE(s.wing, s.project_name) = ?")
             values.append(wing)
         for role in allowed.roles:
             parts.append("instr(c.spans, ?) > 0")
             values.append(f'"{role}"')
         if allowed.since is not None:
-            parts.append("c.time >= ?")
+            parts.append("c.last >= ?")
             values.append(allowed.since)
         if allowed.until is not None:
             parts.append("c.time < ?")
@@ -255,6 +272,7 @@ class _Search:
             message,
         )
         message_id, moment, line, name, path = said if said is not None else (None, one.time or None, None, None, "")
+        path = self._where_it_is(one.session, path)
         return Hit(
             rank=rank,
             score=round(one.score, 6),
@@ -274,14 +292,28 @@ class _Search:
             match=(start, end),
             path=path,
             line=line,
-            source_gone=not Path(path).exists(),
+            source_gone=not os.path.exists(path_of(path)),
             copies=self._copies(one),
-            resume=_resume(Path(path), format, project, orjson.loads(metadata), parent),
+            resume=_resume(path_of(path), format, project, orjson.loads(metadata), parent),
         )
+
+    def _where_it_is(self, session: int, path: str) -> str:
+        """The path of a source, or of another that holds the session, if it was moved."""
+        if os.path.exists(path_of(path)):
+            return path
+        others = self.catalog.rows(
+            "SELECT s.path FROM session_sources h JOIN sources s ON s.id = h.source WHERE h.session = ?"
+            " ORDER BY s.mined_at DESC",
+            session,
+        )
+        return next((str(row[0]) for row in others if os.path.exists(path_of(row[0]))), path)
 
     def _ident(self, one: Candidate) -> bytes:
         """The identity of a candidate's best-matching message and of its words: a fork has the same."""
-        message = ranking.best_span(one, self.wanted)[2]
+        span = ranking.best_span(one, self.wanted)
+        if not ranking.has_a_word(one, span, self.wanted):
+            return one.uid.encode()  # found by its meaning: no message of it can stand for it
+        message = span[2]
         row = self.catalog.row("SELECT ident, hash FROM messages WHERE session = ? AND seq = ?", one.session, message)
         return bytes(row[0]) + bytes(row[1]) if row is not None else one.words
 

@@ -40,7 +40,7 @@ ORDER = [
 ]
 OWNERS = {
     "chromadb": {"palace/vectors.py"},
-    "tantivy": {"palace/lexical.py"},
+    "tantivy": {"palace/lexical.py", "palace/tokens.py"},
     "click": {"cli"},
     "rich": {"cli"},
 }

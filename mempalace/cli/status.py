@@ -52,7 +52,8 @@ def collect(reader: Reader) -> dict[str, Any]:
         ),
         "projects": _grouped(
             catalog.rows(
-                "SELECT COALESCE(wing, ''), COUNT(*), SUM(messages) FROM sessions GROUP BY wing ORDER BY 2 DESC, 1"
+                "SELECT COALESCE(wing, project_name, '') AS name, COUNT(*), SUM(messages) FROM sessions"
+                " GROUP BY name ORDER BY 2 DESC, 1"
             )
         ),
         "roles": dict(catalog.rows("SELECT role, COUNT(*) FROM messages GROUP BY role ORDER BY role")),

@@ -97,5 +97,7 @@ def read(catalog: Catalog, source: int, revision: int) -> Iterator[bytes]:
     for (part,) in catalog.rows(
         "SELECT part FROM source_parts WHERE source = ? AND revision = ? ORDER BY seq", source, revision
     ):
-        (data,) = catalog.row("SELECT data FROM parts WHERE id = ?", part)
+        digest, data = catalog.row("SELECT hash, data FROM parts WHERE id = ?", part)
+        if not data and catalog.original is not None:
+            (data,) = catalog.original.row("SELECT data FROM parts WHERE hash = ?", digest)
         yield decompressor.decompress(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote, unquote_to_bytes
 
 import orjson
 
@@ -31,6 +33,8 @@ _SCRATCH = {
     "chunks": "*",
     "embed_queue": "*",
 }
+
+_RAW_PATH = "bytes:"
 
 State = str  # read, empty, unrecognised, ignored, failed, excluded
 
@@ -69,6 +73,7 @@ class Catalog:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self.db = connection
         self.path = path
+        self.original: Catalog | None = None  # of a scratch copy: where the large values are
 
     @classmethod
     def open(cls, palace: Path) -> Catalog:
@@ -111,6 +116,7 @@ class Catalog:
             if kept is not None:
                 scratch.db.execute("ATTACH ? AS kept", (f"{kept.path.resolve().as_uri()}?mode=ro",))
                 with scratch.transaction():
+                    scratch.original = kept
                     for table, columns in _SCRATCH.items():
                         scratch.db.execute(f"INSERT INTO main.{table} SELECT {columns} FROM kept.{table}")
                 scratch.db.execute("DETACH kept")
@@ -248,6 +254,23 @@ class Catalog:
         """Run a statement for each row."""
         if rows:
             self.db.executemany(sql, rows)
+
+
+def path_text(path: Path) -> str:
+    """A path as the catalog keeps it. One whose name is not UTF-8 is kept percent-encoded, behind `bytes:`."""
+    text = str(path)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return _RAW_PATH + quote(os.fsencode(text))
+    return text
+
+
+def path_of(text: str) -> Path:
+    """The path that `path_text` made a text of."""
+    if text.startswith(_RAW_PATH):
+        return Path(os.fsdecode(unquote_to_bytes(text.removeprefix(_RAW_PATH))))
+    return Path(text)
 
 
 def _connect(uri: str) -> sqlite3.Connection:

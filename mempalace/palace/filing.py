@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -19,13 +19,21 @@ from mempalace.values import dumps
 _TITLE_CHARS = 120
 
 
+class KnownMessage(NamedTuple):
+    """A message that is filed: the hash of its content, how many records it holds, and its source."""
+
+    content: bytes
+    records: int
+    source: int
+
+
 @dataclass(slots=True)
 class SessionRow:
     """What the catalog knows of a session before a new reading of it is filed."""
 
     id: int
     freshness: str
-    idents: dict[bytes, bytes]  # identity -> content hash of its messages
+    messages: dict[bytes, KnownMessage]  # by identity
 
 
 @dataclass(slots=True)
@@ -59,11 +67,13 @@ def find(catalog: Catalog, format: str, key: str) -> SessionRow | None:
     row = catalog.row("SELECT id, freshness FROM sessions WHERE format = ? AND key = ?", format, key)
     if row is None:
         return None
-    idents = {
-        bytes(ident): bytes(content)
-        for ident, content in catalog.rows("SELECT ident, hash FROM messages WHERE session = ?", row[0])
+    messages = {
+        bytes(ident): KnownMessage(bytes(content), records, source)
+        for ident, content, records, source in catalog.rows(
+            "SELECT ident, hash, records, source FROM messages WHERE session = ?", row[0]
+        )
     }
-    return SessionRow(int(row[0]), str(row[1]), idents)
+    return SessionRow(int(row[0]), str(row[1]), messages)
 
 
 def file(
@@ -99,7 +109,7 @@ def _save_session(catalog: Catalog, session: Session, key: str, known: SessionRo
         "kind": session_kind(session),
         "project": metadata.project,
         "project_name": project_name(metadata.project),
-        "wing": wing or project_name(metadata.project),
+        "wing": wing,
         "title": metadata.title or first_words(session),
         "model": metadata.model,
         "started": _seconds(started),
@@ -111,6 +121,14 @@ def _save_session(catalog: Catalog, session: Session, key: str, known: SessionRo
     columns = ", ".join(values)
     marks = ", ".join("?" * len(values))
     if known is not None:
+        labels = ("kind", "project", "project_name", "wing")
+        before = catalog.row(f"SELECT {', '.join(labels)} FROM sessions WHERE id = ?", known.id)
+        values["wing"] = wing or before[3]
+        if before != tuple(values[label] for label in labels):
+            # What the lexical index filters by has changed: every chunk's entry is made again.
+            catalog.db.execute(
+                "INSERT OR IGNORE INTO lexical_stale SELECT id FROM chunks WHERE session = ?", (known.id,)
+            )
         catalog.db.execute(
             f"UPDATE sessions SET ({columns}) = ({marks}) WHERE id = ?",
             (*values.values(), known.id),
@@ -158,26 +176,18 @@ def _save_messages(
 ) -> bool:
     """Bring the messages of a session up to date; whether anything was not as it is now."""
     before = [
-        (bytes(ident), bytes(content))
-        for ident, content in catalog.rows("SELECT ident, hash FROM messages WHERE session = ? ORDER BY seq", session)
-    ]
-    start = 0
-    for old, new in zip(before, now, strict=False):
-        if old != new:
-            break
-        start += 1
-    if start == len(before) == len(now):
-        return False
-    owners = {
-        bytes(ident): int(owner)
-        for ident, owner in catalog.rows(
-            "SELECT ident, source FROM messages WHERE session = ? AND seq >= ?", session, start
+        (bytes(ident), bytes(content), line, int(owner))
+        for ident, content, line, owner in catalog.rows(
+            "SELECT ident, hash, line, source FROM messages WHERE session = ? ORDER BY seq", session
         )
-    }
-    catalog.db.execute("DELETE FROM messages WHERE session = ? AND seq >= ?", (session, start))
-    rows = []
-    for seq in range(start, len(now)):
-        message, (ident, content) = messages[seq], now[seq]
+    ]
+    # A message belongs to the source that told it first, and its line is the one there.
+    owners = {ident: (line, owner) for ident, _, line, owner in before if owner != source}
+    rows: list[tuple[Any, ...]] = []
+    for seq, (message, (ident, content)) in enumerate(zip(messages, now, strict=True)):
+        line, owner = owners.get(ident, (message.line, source))
+        if seq < len(before) and before[seq] == (ident, content, line, owner) and len(rows) == 0:
+            continue
         rows.append(
             (
                 session,
@@ -189,11 +199,15 @@ def _save_messages(
                 str(message.origin),
                 message.name,
                 _seconds(message.timestamp),
-                message.line,
-                owners.get(ident, source),
+                line,
+                message.records,
+                owner,
             )
         )
-    catalog.add_many("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    if not rows and len(before) == len(now):
+        return False
+    catalog.db.execute("DELETE FROM messages WHERE session = ? AND seq >= ?", (session, len(now) - len(rows)))
+    catalog.add_many("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     return True
 
 
@@ -205,6 +219,7 @@ class _NewChunk:
     seq: int
     chunk: Chunk
     moment: datetime | None
+    last: datetime | None
     digest: bytes
     words: str
     body: str
@@ -213,18 +228,19 @@ class _NewChunk:
 def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcript, messages: list[Message]) -> int:
     """Bring the chunks of a session up to date; how many are new. Known ones keep their ids."""
     before = {
-        str(uid): (int(number), int(seq), int(start), int(gap), str(spans))
-        for uid, number, seq, start, gap, spans in catalog.rows(
-            "SELECT uid, id, seq, start, gap, spans FROM chunks WHERE session = ?", session
+        str(row[0]): (int(row[1]), tuple(row[2:]))
+        for row in catalog.rows(
+            "SELECT uid, id, seq, start, gap, spans, time, last FROM chunks WHERE session = ?", session
         )
     }
     names = {index: message.name for index, message in enumerate(messages) if message.name}
     text = str(transcript)
     seen: dict[bytes, int] = {}
     new: list[_NewChunk] = []
-    moved: list[tuple[int, int, int, str, int]] = []
+    moved: list[tuple[Any, ...]] = []
     for seq, chunk in enumerate(chunks(transcript)):
-        moment = _chunk_time(chunk, messages)
+        times = [time for span in chunk.spans if (time := messages[span.message].timestamp) is not None]
+        moment, final = (times[0], times[-1]) if times else (None, None)
         # The blank line behind the last message comes with the next one: it is no part of what was said.
         end = chunk.spans[-1].end
         body = text[chunk.start : end]
@@ -234,12 +250,14 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
         uid = tree.digest(label, digest.hex(), seen[digest]).hex()[:20]
         known = before.pop(uid, None)
         if known is None:
-            new.append(_NewChunk(uid, seq, chunk, moment, digest, words, body))
+            new.append(_NewChunk(uid, seq, chunk, moment, final, digest, words, body))
             continue
-        place = (seq, chunk.start, chunk.end - end, _spans(chunk))
-        if known[1:] != place:
+        place = (seq, chunk.start, chunk.end - end, _spans(chunk), _seconds(moment), _seconds(final))
+        if known[1] != place:
             moved.append((*place, known[0]))
-    catalog.add_many("UPDATE chunks SET seq = ?, start = ?, gap = ?, spans = ? WHERE id = ?", moved)
+            if known[1][4:] != place[4:]:
+                catalog.db.execute("INSERT OR IGNORE INTO lexical_stale VALUES (?)", (known[0],))
+    catalog.add_many("UPDATE chunks SET seq = ?, start = ?, gap = ?, spans = ?, time = ?, last = ? WHERE id = ?", moved)
     _insert_chunks(catalog, session, new)
     remove_chunks(catalog, [known[0] for known in before.values()])
     return len(new)
@@ -253,7 +271,8 @@ def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None
             "SELECT id, hash FROM texts WHERE hash IN (?)", {one.digest for one in new}
         )
     }
-    last = int(catalog.row("SELECT COALESCE(MAX(id), 0) FROM texts")[0])
+    used = catalog.row("SELECT seq FROM sqlite_sequence WHERE name = 'texts'")
+    last = int(used[0]) if used is not None else 0
     rows: list[tuple[Any, ...]] = []
     queued: list[tuple[int, float | None]] = []
     for one in new:
@@ -267,8 +286,8 @@ def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None
     catalog.add_many("INSERT INTO texts (id, hash, words, body) VALUES (?, ?, ?, ?)", rows)
     catalog.add_many("INSERT INTO embed_queue VALUES (?, ?)", queued)
     catalog.add_many(
-        "INSERT INTO chunks (uid, session, seq, start, kind, time, text, gap, spans)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO chunks (uid, session, seq, start, kind, time, last, text, gap, spans)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 one.uid,
@@ -277,6 +296,7 @@ def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None
                 one.chunk.start,
                 str(one.chunk.kind),
                 _seconds(one.moment),
+                _seconds(one.last),
                 texts[one.digest],
                 one.chunk.end - one.chunk.spans[-1].end,
                 _spans(one.chunk),
@@ -292,12 +312,6 @@ def _spans(chunk: Chunk) -> str:
     ).decode()
 
 
-def _chunk_time(chunk: Chunk, messages: list[Message]) -> datetime | None:
-    """The time of the first message in a chunk that has one."""
-    times = (messages[span.message].timestamp for span in chunk.spans)
-    return next((moment for moment in times if moment is not None), None)
-
-
 def remove_chunks(catalog: Catalog, numbers: list[int]) -> None:
     """Remove chunks, and the texts and vectors that no other chunk shares."""
     if not numbers:
@@ -305,7 +319,7 @@ def remove_chunks(catalog: Catalog, numbers: list[int]) -> None:
     texts = {int(row[0]) for row in catalog.rows_in("SELECT text FROM chunks WHERE id IN (?)", numbers)}
     one = [(number,) for number in numbers]
     catalog.add_many("DELETE FROM chunks WHERE id = ?", one)
-    catalog.add_many("INSERT OR IGNORE INTO lexical_removed VALUES (?)", one)
+    catalog.add_many("INSERT OR IGNORE INTO lexical_stale VALUES (?)", one)
     used = {int(row[0]) for row in catalog.rows_in("SELECT DISTINCT text FROM chunks WHERE text IN (?)", texts)}
     orphans = [(number,) for number in texts - used]
     for table, column in (("texts", "id"), ("vectors", "text"), ("tokens", "text"), ("embed_queue", "text")):

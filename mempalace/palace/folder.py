@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,10 +34,12 @@ def default_path() -> Path:
 
 def require(path: Path) -> None:
     """Check that there is a palace of ours. Raises NoPalace, ForeignFolder or PalaceDamaged."""
-    if not _is_there(path):
+    if not exists(path):
         raise NoPalace("there is no palace yet", path=path, hint="make one: mempalace mine --mode convos")
-    if not (path / CATALOG).exists() or _has_lost_its_catalog(path):
+    if _has_lost_its_catalog(path):
         raise _lost_catalog(path)
+    if not (path / CATALOG).exists():
+        raise NoPalace("the palace is being made, or was never finished", path=path, hint="mempalace mine")
 
 
 def _has_lost_its_catalog(path: Path) -> bool:
@@ -61,7 +64,7 @@ def create(path: Path) -> None:
 
     Raises ForeignFolder if something else is there, StoreError if it cannot be made.
     """
-    if _is_there(path):
+    if exists(path):
         if _has_lost_its_catalog(path):
             raise _lost_catalog(path)
         return
@@ -69,7 +72,9 @@ def create(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.chmod(path, 0o700)
         with private_files():
-            (path / MARKER).write_text(json.dumps({"mempalace": "conversations", "layout": LAYOUT_VERSION}) + "\n")
+            aside = path / f"{MARKER}.{os.getpid()}"
+            aside.write_text(json.dumps({"mempalace": "conversations", "layout": LAYOUT_VERSION}) + "\n")
+            aside.replace(path / MARKER)
     except OSError as error:
         raise StoreError(
             f"the palace cannot be made: {error.strerror or error}",
@@ -78,7 +83,7 @@ def create(path: Path) -> None:
         ) from error
 
 
-def _is_there(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether a palace of ours is there; False where nothing is. Raises ForeignFolder for anything else."""
     hint = "choose another folder with --palace"
     try:
@@ -91,6 +96,8 @@ def _is_there(path: Path) -> bool:
     if not path.is_dir():
         raise ForeignFolder("the palace must be a folder, this is a file", path=path, hint=hint)
     try:
+        if (path / MARKER).stat().st_size == 0 and len(list(path.iterdir())) == 1:
+            return False  # a marker that was never finished: it is made anew
         marker = json.loads((path / MARKER).read_text())
     except FileNotFoundError:
         if any(path.iterdir()):
@@ -133,3 +140,8 @@ def size_of(path: Path) -> int:
             except OSError:
                 continue
     return total
+
+
+def remove(path: Path) -> None:
+    """Delete a folder that can be made again, if it is there."""
+    shutil.rmtree(path, ignore_errors=True)

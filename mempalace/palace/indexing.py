@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import orjson
 from mempalace.chunk import Chunk, Kind, index_text
 from mempalace.embedding import Embedder, pack, pack_tokens, unpack
 from mempalace.model import Origin, Role
-from mempalace.palace import folder, lexical, vectors
+from mempalace.palace import folder, vectors
 from mempalace.palace.catalog import Catalog
 from mempalace.palace.lexical import Entry, LexicalIndex
 from mempalace.transcript import Span
@@ -22,7 +23,8 @@ _EMBED_BATCH = 1_000
 _PAGE = 2_000
 
 _CHUNK_COLUMNS = (
-    "SELECT c.id, t.body, c.kind, c.time, c.spans, s.id, s.kind, s.format, s.project, s.project_name, s.wing"
+    "SELECT c.id, t.body, c.kind, c.time, c.spans, s.id, s.kind, s.format, s.project, s.project_name,"
+    " COALESCE(s.wing, s.project_name), c.last"
     " FROM chunks c JOIN texts t ON t.id = c.text JOIN sessions s ON s.id = c.session"
 )
 
@@ -57,45 +59,55 @@ def update_lexical(catalog: Catalog, palace: Path) -> int:
     """Index all chunks that are not yet, forget those that are gone; the number added."""
     path = palace / folder.LEXICAL
     done = int(catalog.get("lexical_through", "0") or 0)
-    removed = [row[0] for row in catalog.rows("SELECT chunk FROM lexical_removed")]
+    stale = [row[0] for row in catalog.rows("SELECT chunk FROM lexical_stale")]
     last = catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
-    if last <= done and not removed:
+    if last <= done and not stale:
         return 0
     index = LexicalIndex.open(path) if done else _new_index(path)
-    added = index.write(_entries(catalog, done), removed, done)
+    again = _entries_of(catalog, [chunk for chunk in stale if chunk <= done])
+    added = index.write(chain(again, _entries(catalog, done)), stale, done)
     with catalog.transaction():
         catalog.set("lexical_through", max(last, done))
-        catalog.add_many("DELETE FROM lexical_removed WHERE chunk = ?", [(chunk,) for chunk in removed])
+        catalog.add_many("DELETE FROM lexical_stale WHERE chunk = ?", [(chunk,) for chunk in stale])
         catalog.next_generation()
     return added
 
 
 def _new_index(path: Path) -> LexicalIndex:
-    lexical.remove(path)
+    folder.remove(path)
     return LexicalIndex.create(path)
 
 
 def _entries(catalog: Catalog, after: int) -> Iterator[Entry]:
+    """What is to be indexed of all chunks beyond a number."""
     while True:
         rows = catalog.rows(f"{_CHUNK_COLUMNS} WHERE c.id > ? ORDER BY c.id LIMIT {_PAGE}", after)
         if not rows:
             return
-        for row, (text, chunk) in zip(rows, index_texts(catalog, rows), strict=True):
-            roles = {str(span.role) for span in chunk.spans}
-            projects = {name for name in (row[8], row[9]) if name}
-            yield Entry(
-                chunk=row[0],
-                text=text,
-                kind=row[2],
-                scope=row[6],
-                format=row[7],
-                projects=tuple(sorted(projects)),
-                wing=row[10],
-                roles=tuple(sorted(roles)),
-                session=row[5],
-                time=int(row[3] or 0),
-            )
+        yield from _entries_of_rows(catalog, rows)
         after = rows[-1][0]
+
+
+def _entries_of(catalog: Catalog, chunks: list[int]) -> Iterator[Entry]:
+    """What is to be indexed of those chunks that are still there."""
+    yield from _entries_of_rows(catalog, list(catalog.rows_in(f"{_CHUNK_COLUMNS} WHERE c.id IN (?)", chunks)))
+
+
+def _entries_of_rows(catalog: Catalog, rows: list[Any]) -> Iterator[Entry]:
+    for row, (text, chunk) in zip(rows, index_texts(catalog, rows), strict=True):
+        yield Entry(
+            chunk=row[0],
+            text=text,
+            kind=row[2],
+            scope=row[6],
+            format=row[7],
+            projects=tuple(sorted({name for name in (row[8], row[9]) if name})),
+            wing=row[10],
+            roles=tuple(sorted({str(span.role) for span in chunk.spans})),
+            session=row[5],
+            time=row[3],
+            last=row[11],
+        )
 
 
 def rebuild_lexical(catalog: Catalog, palace: Path) -> int:
@@ -110,18 +122,18 @@ def rebuild_lexical(catalog: Catalog, palace: Path) -> int:
     _swap(side, path)
     with catalog.transaction():
         catalog.set("lexical_through", last)
-        catalog.db.execute("DELETE FROM lexical_removed")
+        catalog.db.execute("DELETE FROM lexical_stale")
         catalog.next_generation()
     return count
 
 
 def _swap(side: Path, path: Path) -> None:
     old = path.with_name(f"{path.name}.old")
-    lexical.remove(old)
+    folder.remove(old)
     if path.exists():
         path.rename(old)
     side.rename(path)
-    lexical.remove(old)
+    folder.remove(old)
 
 
 # --- vectors ------------------------------------------------------------------------------------------------
@@ -141,7 +153,7 @@ def embed_queued(catalog: Catalog, embedder: Embedder, on_batch: Callable[[int],
         texts = [text for text, _ in index_texts(catalog, rows)]
         packed = pack(embedder.embed(texts)) if texts else []
         with catalog.transaction():
-            numbers = [row[11] for row in rows]
+            numbers = [row[12] for row in rows]
             catalog.add_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", list(zip(numbers, packed, strict=True)))
             catalog.add_many(
                 "INSERT OR REPLACE INTO tokens VALUES (?, ?)",
@@ -219,7 +231,7 @@ def _stored(catalog: Catalog) -> int:
 def rebuild_vectors(catalog: Catalog, palace: Path) -> int:
     """Make the vector store again from the catalog's vectors, in a side folder, and put it in place."""
     side = palace / f"{folder.VECTORS}.new"
-    vectors.remove(side)
+    folder.remove(side)
     index = vectors.ChromaIndex.open(side, catalog.get("vector_model") or "", create=True)
     texts = [row[0] for row in catalog.rows("SELECT text FROM vectors ORDER BY text")]
     sample_texts: list[int] = []

@@ -5,15 +5,15 @@ Fields of a document (a chunk):
             camelCase identifiers are added
     whole   identifiers, paths and addresses as they stand, lower case: `src/app.py:42`, `bd-q3fy`
     chars   single characters of scripts that are written without spaces
-    and those that filter: kind, scope, format, project, wing, role, session, time
+    and those that filter: kind, scope, format, project, wing, role, session, time (of the first message) and last
 Text is not stored here; a hit is a chunk's number in the catalog.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,18 +24,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import tantivy
-from tantivy import Document, Filter, Index, Occur, Query, Schema, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder
-from tantivy import Tokenizer as Tokenizers
+from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, TextAnalyzer
 
 from mempalace.errors import PalaceDamaged, StoreError
+from mempalace.palace.tokens import analyzers, identifiers
+from mempalace.values import clean
 
 _HEAP_BYTES = 64 << 20
 _MOST_TERMS = 64
 _LONGEST_PHRASE = 60
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-_WORD = re.compile(r"[A-Za-z0-9_]+(?:[-./:@#+~\\]+[A-Za-z0-9_]+)*")
-_CAMEL_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_LONGEST_IDENTIFIER = 200
+_MOST_TIES = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +48,9 @@ class Entry:
     projects: tuple[str, ...]
     roles: tuple[str, ...]
     session: int
-    time: int
+    time: float | None
     wing: str | None = None
+    last: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +109,8 @@ def _schema() -> Schema:
         builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
     builder.add_unsigned_field("session", indexed=True)
     builder.add_integer_field("time", indexed=True, fast=True)
+    builder.add_integer_field("last", indexed=True, fast=True)
     return builder.build()
-
-
-def _analyzers() -> dict[str, TextAnalyzer]:
-    def build(tokenizer: Tokenizers, *filters: Filter) -> TextAnalyzer:
-        builder = TextAnalyzerBuilder(tokenizer)
-        for item in filters:
-            builder = builder.filter(item)
-        return builder.build()
-
-    plain = (Filter.lowercase(), Filter.ascii_fold())
-    return {
-        "words": build(Tokenizers.simple(), *plain, Filter.stemmer("english")),
-        "whole": build(Tokenizers.whitespace(), Filter.lowercase()),
-        "chars": build(Tokenizers.regex(f"[{_UNSPACED}]")),
-        "meaningful": build(Tokenizers.simple(), *plain, Filter.stopword("english"), Filter.stemmer("english")),
-    }
 
 
 class LexicalIndex:
@@ -140,8 +124,11 @@ class LexicalIndex:
     @classmethod
     def create(cls, path: Path) -> LexicalIndex:
         """A new, empty index in a folder that is made for it."""
-        path.mkdir(parents=True, exist_ok=True)
-        return cls._prepare(Index(_schema(), path=str(path)), path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            return cls._prepare(Index(_schema(), path=str(path)), path)
+        except (ValueError, OSError) as error:
+            raise StoreError(f"the lexical index cannot be made: {error}", path=path) from error
 
     @classmethod
     def open(cls, path: Path) -> LexicalIndex:
@@ -163,7 +150,7 @@ class LexicalIndex:
 
     @classmethod
     def _prepare(cls, index: Index, path: Path, links: TemporaryDirectory[str] | None = None) -> LexicalIndex:
-        for name, analyzer in _analyzers().items():
+        for name, analyzer in analyzers().items():
             index.register_tokenizer(name, analyzer)
         return cls(index, path, links)
 
@@ -216,16 +203,26 @@ class LexicalIndex:
         parts = [(Occur.Must, query)]
         parts += [(Occur.Must, Query.const_score_query(one, 0.0)) for one in self._filters(allowed)]
         with _told(self.path):
-            result = searcher.search(Query.boolean_query(parts), limit=limit, count=True)
+            result = self._with_ties(searcher, Query.boolean_query(parts), limit)
             addresses = [address for _, address in result.hits]
             chunks: list[Any] = searcher.fast_field_values("chunk", addresses) if addresses else []
-        scores = {int(chunk): float(score) for chunk, (score, _) in zip(chunks, result.hits, strict=True)}
-        return Hits(scores, _total(result))
+        scored = sorted((-float(score), int(chunk)) for chunk, (score, _) in zip(chunks, result.hits, strict=True))
+        return Hits({chunk: -score for score, chunk in scored[:limit]}, _total(result))
+
+    def _with_ties(self, searcher: tantivy.Searcher, query: Query, limit: int) -> tantivy.SearchResult:
+        """The best hits and all that tie with the last of them: tantivy would choose by segment."""
+        asked = limit + 1
+        while True:
+            result = searcher.search(query, limit=asked, count=True)
+            hits: list[Any] = result.hits
+            if len(hits) < asked or hits[-1][0] < hits[limit - 1][0] or asked > _MOST_TIES:
+                return result
+            asked *= 4
 
     def count_all(self, wanted: Wanted, allowed: Restriction) -> int:
         """How many of the allowed chunks have every word that is wanted."""
         searcher = self._index.searcher()
-        text = " ".join([wanted.words, *wanted.phrases])
+        text = clean(" ".join([wanted.words, *wanted.phrases]))
         words = _distinct(self._tools["meaningful"].analyze(text))
         parts = [(Occur.Must, self._term("words", word)) for word in words[:_MOST_TERMS]]
         parts += [(Occur.Must, query) for query in self._unspaced(text)[:_MOST_TERMS]]
@@ -241,13 +238,13 @@ class LexicalIndex:
 
     @cached_property
     def _tools(self) -> dict[str, TextAnalyzer]:
-        return _analyzers()
+        return analyzers()
 
     def _term(self, field: str, term: Any) -> Query:
         return Query.term_query(self._index.schema, field, term)
 
     def _query(self, wanted: Wanted, searcher: tantivy.Searcher) -> Query | None:
-        parts = self._free(wanted.words, searcher)
+        parts = self._free(clean(wanted.words), searcher)
         required = [self._phrase(phrase) for phrase in wanted.phrases]
         found: list[tuple[Occur, Query]] = []
         if parts:
@@ -263,9 +260,9 @@ class LexicalIndex:
     def _free(self, text: str, searcher: tantivy.Searcher) -> list[Query]:
         """Queries for words of which any may occur: the rarest, if there are very many."""
         words = _distinct(self._tools["meaningful"].analyze(text)) or _distinct(self._tools["words"].analyze(text))
-        identifiers, parts = _identifiers(text)
+        names, parts = identifiers(text)
         words += [word for word in _distinct(self._tools["words"].analyze(" ".join(parts))) if word not in words]
-        wholes = [word.lower() for word in identifiers]
+        wholes = [word.lower() for word in names]
         if len(words) > _MOST_TERMS:
             words = sorted(words, key=lambda word: searcher.doc_freq("words", word) or 1 << 62)[:_MOST_TERMS]
         if len(wholes) > _MOST_TERMS:
@@ -295,6 +292,7 @@ class LexicalIndex:
     def _phrase(self, text: str) -> Query | None:
         """A query for words that follow each other; None if there are no words in the text."""
         parts: list[Query] = []
+        text = clean(text)
         words = self._tools["words"].analyze(text)
         if len(words) > 1:
             parts.append(Query.phrase_query(self._index.schema, "words", list(words)))
@@ -322,17 +320,12 @@ class LexicalIndex:
         }
         schema = self._index.schema
         filters = [Query.term_set_query(schema, name, list(values)) for name, values in terms.items() if values]
-        if allowed.since is not None or allowed.until is not None:
-            filters.append(
-                Query.range_query(
-                    schema,
-                    "time",
-                    tantivy.FieldType.Integer,
-                    lower_bound=None if allowed.since is None else int(allowed.since),
-                    upper_bound=None if allowed.until is None else int(allowed.until),
-                    include_upper=False,
-                )
-            )
+        integer = tantivy.FieldType.Integer
+        if allowed.since is not None:
+            filters.append(Query.range_query(schema, "last", integer, lower_bound=math.floor(allowed.since)))
+        if allowed.until is not None:
+            until = math.ceil(allowed.until)
+            filters.append(Query.range_query(schema, "time", integer, upper_bound=until, include_upper=False))
         return filters
 
 
@@ -345,9 +338,9 @@ def _document(entry: Entry) -> Document:
     document = Document()
     document.add_unsigned("chunk", entry.chunk)
     document.add_text("words", entry.text)
-    identifiers, parts = _identifiers(entry.text)
-    if identifiers:
-        document.add_text("whole", " ".join(identifiers))
+    names, parts = identifiers(entry.text)
+    if names:
+        document.add_text("whole", " ".join(names))
     if parts:
         document.add_text("words", " ".join(parts))
     if not entry.text.isascii():
@@ -362,40 +355,13 @@ def _document(entry: Entry) -> Document:
     for role in entry.roles:
         document.add_text("role", role)
     document.add_unsigned("session", entry.session)
-    document.add_integer("time", entry.time)
+    if entry.time is not None:
+        document.add_integer("time", math.floor(entry.time))
+    last = entry.time if entry.last is None else entry.last
+    if last is not None:
+        document.add_integer("last", math.floor(last))
     return document
-
-
-_plain_words: set[str] = set()
-_MOST_PLAIN_WORDS = 200_000
-
-
-def _identifiers(text: str) -> tuple[list[str], list[str]]:
-    """The distinct words of a text that are more than letters, and the parts of those in camelCase.
-
-    tantivy's own regex tokenizer costs three times as much, and has no splitter for camelCase. Most words are
-    plain, and the same ones: those seen before are taken out all at once.
-    """
-    wholes: list[str] = []
-    parts: list[str] = []
-    if len(_plain_words) > _MOST_PLAIN_WORDS:
-        _plain_words.clear()
-    for word in sorted(set(_WORD.findall(text)) - _plain_words):
-        if len(word) > _LONGEST_IDENTIFIER:
-            continue
-        if not word.isalpha():
-            wholes.append(word)
-        elif word.islower() or word.istitle() or word.isupper():
-            _plain_words.add(word)
-        else:
-            parts.append(_CAMEL_BORDER.sub(" ", word))
-    return wholes, parts
 
 
 def _distinct(words: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(words))
-
-
-def remove(path: Path) -> None:
-    """Delete an index from disk."""
-    shutil.rmtree(path, ignore_errors=True)

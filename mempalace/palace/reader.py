@@ -73,15 +73,21 @@ class PalaceReader:
         """The vector store, if the palace is too large to score every vector and the store is sound."""
         if self.catalog.get("vector_store") != "ok" or self.catalog.count("vectors") <= EXACT_LIMIT:
             return None
-        return ChromaIndex.open(self.palace / folder.VECTORS, self.catalog.get("vector_model") or "")
+        last = self.catalog.row("SELECT COALESCE(MAX(text), 0) FROM vectors")[0]
+        return ChromaIndex.open(self.palace / folder.VECTORS, self.catalog.get("vector_model") or "", through=last)
 
     def nearest(self, query: NDArray[np.float32], limit: int) -> dict[int, float]:
         """The texts nearest to a query (a unit vector), with exact cosines, nearest first."""
         import numpy as np
 
-        if self.store is not None:
-            waiting = [row[0] for row in self.catalog.rows("SELECT text FROM store_queue WHERE removed = 0")]
-            scores = self.cosines([*self.store.nearest(query, limit), *waiting], query)
+        store = self.store
+        if store is not None:
+            # What was written since this process opened the store is unknown to it, and scored here.
+            later = self.catalog.rows(
+                "SELECT text FROM vectors WHERE text > ? UNION SELECT text FROM store_queue WHERE removed = 0",
+                store.through,
+            )
+            scores = self.cosines([*store.nearest(query, limit), *(row[0] for row in later)], query)
             return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:limit])
         table = self.vectors
         scores_of_all = table.scores(query)

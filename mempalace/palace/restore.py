@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from mempalace import tree
 from mempalace.errors import PalaceDamaged, UnknownFormat
@@ -12,29 +13,47 @@ from mempalace.folders import Folder
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
 from mempalace.palace import archive, filing
-from mempalace.palace.catalog import Catalog
+from mempalace.palace.catalog import Catalog, path_of
 from mempalace.records import Ledger
 from mempalace.source import Source
 
 
-def reading(catalog: Catalog, registry: Registry, format: str, key: str, source: int, revision: int) -> Session | None:
-    """The session of that key as one kept revision of a source tells it; None if it does not."""
-    path, member, container = catalog.row("SELECT path, member, container FROM sources WHERE id = ?", source)
+class Holder(NamedTuple):
+    """A kept reading of a session: a revision of a source, and its place among the sessions there."""
+
+    source: int
+    revision: int
+    ordinal: int
+
+
+def holders(catalog: Catalog, session: int) -> list[Holder]:
+    """The readings of a session that are kept."""
+    rows = catalog.rows("SELECT source, revision, ordinal FROM session_sources WHERE session = ?", session)
+    return [Holder(*map(int, row)) for row in rows]
+
+
+def reading(catalog: Catalog, registry: Registry, format: str, key: str, holder: Holder) -> Session | None:
+    """The session of that key as one kept revision of a source tells it; None if it does not.
+
+    Parts of it that stand apart in the file are put together; a session without an id is known by its place.
+    """
+    found = [
+        session
+        for ordinal, session in enumerate(tree.flatten(_sessions(catalog, registry, format, holder)))
+        if session.message_count and (session.key == key or (session.key is None and ordinal == holder.ordinal))
+    ]
+    return merged(found) if found else None
+
+
+def _sessions(catalog: Catalog, registry: Registry, format: str, holder: Holder) -> Iterator[Session]:
+    path, member, container = catalog.row("SELECT path, member, container FROM sources WHERE id = ?", holder.source)
     reader = registry.get(format)
     if container:
         folder = KeptFolder(catalog, container)
         if reader.folder_files(folder.names):
-            found = reader.read_folder(folder, lambda name: Ledger())
-            return _find(found, key)
-    kept = Source(Path(path), b"".join(archive.read(catalog, source, revision)), member=member or None)
-    return _find(reader.documents(kept, Ledger()), key)
-
-
-def _find(sessions: Iterable[Session], key: str) -> Session | None:
-    for session in tree.flatten(sessions):
-        if (session.key or key) == key and session.message_count:
-            return session
-    return None
+            return reader.read_folder(folder, lambda name: Ledger())
+    data = b"".join(archive.read(catalog, holder.source, holder.revision))
+    return reader.documents(Source(path_of(path), data, member=member or None), Ledger())
 
 
 class KeptFolder(Folder):
@@ -68,10 +87,11 @@ def merged(sessions: Iterable[Session]) -> Session:
 def session(catalog: Catalog, registry: Registry, number: int) -> Session:
     """A session of the palace, from all its kept readings. Raises PalaceDamaged if none is left."""
     format, key = catalog.row("SELECT format, key FROM sessions WHERE id = ?", number)
-    holders = catalog.rows("SELECT source, revision FROM session_sources WHERE session = ?", number)
     try:
         found = [
-            one for source, revision in holders if (one := reading(catalog, registry, format, key, source, revision))
+            one
+            for holder in holders(catalog, number)
+            if (one := reading(catalog, registry, format, key, holder)) is not None
         ]
     except UnknownFormat as error:
         raise PalaceDamaged(f"session {key} needs a format that is not installed: {format}") from error

@@ -41,7 +41,7 @@ CREATE TABLE sessions (
     kind TEXT NOT NULL,               -- main, subagent, headless
     project TEXT,                     -- as the log names it
     project_name TEXT,                -- its last part
-    wing TEXT,                        -- label; the project's name unless one was given
+    wing TEXT,                        -- label that was given; without one the project's name stands for it
     title TEXT,
     model TEXT,
     started REAL,
@@ -56,6 +56,7 @@ CREATE INDEX sessions_key ON sessions (key);
 -- Which sources hold a session, and where in them.
 CREATE TABLE session_sources (
     session INTEGER NOT NULL, source INTEGER NOT NULL, revision INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,         -- its place among the sessions of the source, for those without an id
     PRIMARY KEY (session, source, revision)
 ) WITHOUT ROWID;
 CREATE INDEX session_sources_source ON session_sources (source);
@@ -65,20 +66,21 @@ CREATE TABLE messages (
     ident BLOB NOT NULL,              -- of its id, else of its content
     hash BLOB NOT NULL,               -- of its content
     id TEXT, role TEXT NOT NULL, origin TEXT NOT NULL, name TEXT,
-    time REAL, line INTEGER, source INTEGER NOT NULL,
+    time REAL, line INTEGER, records INTEGER NOT NULL, source INTEGER NOT NULL,
     PRIMARY KEY (session, seq)
 ) WITHOUT ROWID;
 CREATE INDEX messages_ident ON messages (ident);
 
 -- Each distinct chunk text once; `words` is the hash of the text alone, without date: copies share it.
-CREATE TABLE texts (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, words BLOB NOT NULL, body TEXT NOT NULL);
+CREATE TABLE texts (id INTEGER PRIMARY KEY AUTOINCREMENT, hash BLOB NOT NULL UNIQUE, words BLOB NOT NULL, body TEXT NOT NULL);
 CREATE INDEX texts_words ON texts (words);
 
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY AUTOINCREMENT,   -- never used twice: the indexes know a chunk by it
     uid TEXT NOT NULL UNIQUE,
     session INTEGER NOT NULL, seq INTEGER NOT NULL,
-    start INTEGER NOT NULL, kind TEXT NOT NULL, time REAL,
+    start INTEGER NOT NULL, kind TEXT NOT NULL,
+    time REAL, last REAL,             -- of its first and of its last message that has one
     text INTEGER NOT NULL,
     gap INTEGER NOT NULL,             -- newlines between this chunk and the next: they belong to no text
     spans TEXT NOT NULL               -- [[start, end, message, role, origin], ...] relative to the chunk
@@ -91,5 +93,7 @@ CREATE TABLE tokens (text INTEGER PRIMARY KEY, ids BLOB NOT NULL);
 
 -- Work that is still to do, so that any of it can be stopped and taken up again.
 CREATE TABLE embed_queue (text INTEGER PRIMARY KEY, time REAL);
+CREATE INDEX embed_queue_time ON embed_queue (time);
 CREATE TABLE store_queue (text INTEGER PRIMARY KEY, removed INTEGER NOT NULL DEFAULT 0);
-CREATE TABLE lexical_removed (chunk INTEGER PRIMARY KEY);
+-- Chunks whose entry is out of date: it is removed, and made again if the chunk is still there.
+CREATE TABLE lexical_stale (chunk INTEGER PRIMARY KEY);

@@ -7,11 +7,10 @@ that it returns is scored again exactly, so that the same query gives the same o
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mempalace.errors import PalaceDamaged, StoreError
 from mempalace.palace.catalog import Catalog
@@ -68,13 +67,21 @@ class VectorTable:
 class ChromaIndex:
     """An embedded Chroma store. Only a holder of the palace's lock may write to it."""
 
-    def __init__(self, collection: Any, path: Path) -> None:
+    # Chroma keeps one client per folder in a process, and it never sees what other processes write: up to which
+    # text each was known to be complete when it was opened.
+    _through: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, collection: Any, path: Path, through: int) -> None:
         self._collection = collection
         self.path = path
+        self.through = through
 
     @classmethod
-    def open(cls, path: Path, model_id: str, *, create: bool = False) -> ChromaIndex:
-        """The store in a folder, for vectors of one model. Raises PalaceDamaged or StoreError."""
+    def open(cls, path: Path, model_id: str, *, create: bool = False, through: int = 0) -> ChromaIndex:
+        """The store in a folder, for vectors of one model. Raises PalaceDamaged or StoreError.
+
+        `through` is the last text that the catalog has a vector of.
+        """
         if not create and not (path / "chroma.sqlite3").exists():
             raise PalaceDamaged("the vector store is missing", path=path, hint="make it again: mempalace rebuild")
         os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")
@@ -102,7 +109,7 @@ class ChromaIndex:
                 path=path,
                 hint="make them again: mempalace rebuild",
             )
-        return cls(collection, path)
+        return cls(collection, path, cls._through.setdefault(str(path.resolve()), through))
 
     def count(self) -> int:
         """The number of vectors that Chroma says it has."""
@@ -171,8 +178,3 @@ def batches(texts: Sequence[int], size: int = _BATCH) -> Iterator[Sequence[int]]
     """A sequence in pieces."""
     for start in range(0, len(texts), size):
         yield texts[start : start + size]
-
-
-def remove(path: Path) -> None:
-    """Delete a store from disk."""
-    shutil.rmtree(path, ignore_errors=True)
