@@ -10,6 +10,7 @@ import string
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -261,3 +262,76 @@ def write_script(path: Path, *sessions: dict[str, Any]) -> Path:
 def with_script() -> Registry:
     """A registry of our own formats and `Script`."""
     return Registry([*builtin(), Script()])
+
+
+# --- exports ------------------------------------------------------------------------------------------------
+
+
+def write_zip(path: Path, files: dict[str, str | bytes]) -> Path:
+    """A zip archive with these members."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+def unpack(folder: Path, files: dict[str, str | bytes]) -> Path:
+    """The same files in a folder."""
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+    return folder
+
+
+def chatgpt(name: str, texts: Iterable[str], title: str | None = None, **fields: Any) -> dict[str, Any]:
+    """A ChatGPT conversation of a person and the assistant in turn, one message per text."""
+    mapping: dict[str, Any] = {f"{name}-r": {"id": f"{name}-r", "message": None, "parent": None, "children": []}}
+    above = f"{name}-r"
+    for index, text in enumerate(texts):
+        key = f"{name}-{index}"
+        message = {
+            "id": key,
+            "author": {"role": "assistant" if index % 2 else "user"},
+            "create_time": 1_767_225_600.5 + index,
+            "content": {"content_type": "text", "parts": [text]},
+            "metadata": {},
+        }
+        mapping[above]["children"].append(key)
+        mapping[key] = {"id": key, "message": message, "parent": above, "children": []}
+        above = key
+    shown = {"title": title or name, "create_time": 1_767_225_600.5, "update_time": 1_767_229_200.0 + len(mapping)}
+    return {**shown, "mapping": mapping, "current_node": above, "conversation_id": name, **fields}
+
+
+def claude_ai(name: str, texts: Iterable[str], title: str | None = None) -> dict[str, Any]:
+    """A Claude.ai conversation in the same shape."""
+    messages = [
+        {
+            "uuid": f"{name}-{index}",
+            "sender": "assistant" if index % 2 else "human",
+            "text": text,
+            "content": [{"type": "text", "text": text}],
+            "created_at": f"2026-01-05T08:00:{index:02}Z",
+            "attachments": [],
+            "files": [],
+        }
+        for index, text in enumerate(texts)
+    ]
+    return {"uuid": name, "name": title or name, "created_at": "2026-01-05T08:00:00Z", "chat_messages": messages}
+
+
+def slack(user: str, text: str, ts: str, thread: str | None = None) -> dict[str, Any]:
+    """A Slack message."""
+    message = {"type": "message", "user": user, "text": text, "ts": ts}
+    return {**message, "thread_ts": thread} if thread else message
+
+
+def slack_files(**days: list[dict[str, Any]]) -> dict[str, str | bytes]:
+    """A Slack export of the channel #kiln with Ana, Bob and Cai; the days are called `d09` for 2026-01-09."""
+    people = [{"id": f"U{name.upper()}", "name": name.lower(), "real_name": name} for name in ("Ana", "Bob", "Cai")]
+    files: dict[str, str | bytes] = {
+        "users.json": json.dumps(people),
+        "channels.json": json.dumps([{"id": "C1", "name": "kiln"}]),
+    }
+    return files | {f"kiln/2026-01-{day[1:]}.json": json.dumps(messages) for day, messages in days.items()}
