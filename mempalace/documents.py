@@ -157,6 +157,8 @@ def _parse_int(digits: str) -> int | str:
 _DECODER = json.JSONDecoder(parse_int=_parse_int, parse_constant=str, strict=False)
 _BETWEEN = re.compile(r"[\s,\x00]*")
 _OBJECT = re.compile(r'\{\s*["}]')
+_OPENERS = re.compile(r'(?:[\[{]\s*(?:"[^"\\]*"\s*:\s*)?)+')
+_TOO_DEEP = "nested too deeply"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _BAD_BYTES = re.compile("[\udc80-\udcff]")
 _LONE_ESCAPE = re.compile(
@@ -229,7 +231,7 @@ class _Window:
                 reason = "the file ends here" if cut and self._ended else f"not valid JSON: {error.msg}"
                 raise _Broken(reason, error.pos) from None
             except RecursionError:
-                raise _Broken("nested too deeply", self.pos + 1) from None
+                raise _Broken(_TOO_DEEP, self.pos + 1) from None
             if end == len(self.text) and not isinstance(value, dict | list) and self.fill():
                 continue  # a number may go on
             return self._cleaned(value, end), end
@@ -242,7 +244,7 @@ class _Window:
         try:
             return clean(value)
         except RecursionError:
-            raise _Broken("nested too deeply", self.pos + 1) from None
+            raise _Broken(_TOO_DEEP, self.pos + 1) from None
 
     def enter(self, keys: Sequence[str]) -> bool:
         """Move into the array below one of the keys, if only plain members stand before it."""
@@ -267,8 +269,10 @@ class _Window:
             self.advance(found.start())
             try:
                 value, end = self.decode(_LIMIT)
-            except _Broken:
-                self.advance(self.pos + 1)
+            except _Broken as error:
+                # Behind a thousand open brackets each of them fails alike: step over the whole run.
+                run = _OPENERS.match(self.text, self.pos) if error.reason == _TOO_DEEP else None
+                self.advance(max(run.end() if run else 0, self.pos + 1))
                 continue
             if accept(value):
                 return True

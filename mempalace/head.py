@@ -117,23 +117,22 @@ def complete(data: bytes) -> Any:
     """
     stack: list[bytes] = []
     keep = 0
-    closing: list[bytes] = []
     for match in _TOKEN.finditer(data):
         token = match.group()
         if token == b'"':
             break  # the data ends inside a string
         if token in (b"{", b"["):
             stack.append(b"}" if token == b"{" else b"]")
-            keep, closing = match.end(), stack[::-1]
+            keep = match.end()
         elif token in (b"}", b"]"):
             if not stack or stack.pop() != token:
                 return None
-            keep, closing = match.end(), stack[::-1]
+            keep = match.end()
             if not stack:
                 break
         elif token == b"," and stack:
-            keep, closing = match.start(), stack[::-1]
+            keep = match.start()
     try:
-        return loads(data[:keep] + b"".join(closing))
+        return loads(data[:keep] + b"".join(reversed(stack)))
     except ValueError:
         return None

@@ -47,6 +47,12 @@ MESSAGES = st.builds(
 )
 
 
+REFERENCE = Tokenizer.from_str(models.read(models.STATIC_TOKENIZER).decode())
+ENCODER = Tokenizer.from_str(models.read(models.ENCODER_TOKENIZER).decode())
+ENCODER.no_truncation()
+ENCODER.no_padding()
+
+
 def session_of(*messages: Message) -> Session:
     return Session(Path("x"), "test", turns=(Turn(messages),))
 
@@ -87,9 +93,6 @@ def test_dialogue_fits_the_window_of_the_encoder(messages: list[Message]) -> Non
 
 
 def check_window(session: Session) -> Transcript:
-    tokenizer = Tokenizer.from_str(models.read(models.ENCODER_TOKENIZER).decode())
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     transcript = render(session)
     names = {index: message.name for index, message in enumerate(session.messages) if message.name}
     for chunk in chunks(transcript):
@@ -99,7 +102,7 @@ def check_window(session: Session) -> Transcript:
             continue
         assert size <= DIALOGUE_CHARS
         seen = index_text(transcript, 0, chunk, datetime(2026, 2, 3, tzinfo=UTC), names)
-        assert len(tokenizer.encode(seen).ids) <= WINDOW_TOKENS
+        assert len(ENCODER.encode(seen).ids) <= WINDOW_TOKENS
     return transcript
 
 
@@ -153,19 +156,17 @@ def test_index_text_has_date_and_speakers_and_no_marks() -> None:
 
 
 def test_the_cached_tokenizer_agrees_with_the_library() -> None:
-    reference = Tokenizer.from_str(models.read(models.STATIC_TOKENIZER).decode())
     texts = [
         "def f(x_y): return x_y['k'] != 3.14  # naïve → done",
         "日本語のテスト Привет мир! हिन्दी में खोज สวัสดี Über\u200bß ﬁ “quote”—dash…",
         "\x1b[1mbold\x1b[0m\ttab\x00nul " + "x" * 150,
     ]
     for text in texts:
-        assert wordpiece.shared().ids(text) == reference.encode(text, add_special_tokens=False).ids
+        assert wordpiece.shared().ids(text) == REFERENCE.encode(text, add_special_tokens=False).ids
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs"))))
 def test_the_cached_tokenizer_counts_no_less_than_the_library(text: str) -> None:
     """Editions of Unicode differ between the two (in marks and format characters most): the window must hold."""
-    reference = Tokenizer.from_str(models.read(models.STATIC_TOKENIZER).decode())
-    assert wordpiece.shared().count(text) >= len(reference.encode(text, add_special_tokens=False).ids)
+    assert wordpiece.shared().count(text) >= len(REFERENCE.encode(text, add_special_tokens=False).ids)

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mempalace.formats.claude_code import ClaudeCode
@@ -546,6 +546,7 @@ records = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(records, max_size=12), st.sampled_from(["a.jsonl", "agent-7.jsonl"]))
 def test_any_records_are_read_and_counted(values: list[Any], name: str) -> None:
     sessions, _ = read_records(*values, name=name)

@@ -657,7 +657,7 @@ _RECORDS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(_RECORDS, max_size=12))
 def test_any_json_is_read_without_error_and_accounted_for(records: list[Any]) -> None:
     source = Source(Path("rollout-x.jsonl"), "".join(json.dumps(record) + "\n" for record in records).encode())
