@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+import time
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
 import mempalace
+from mempalace.cli import group
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -24,7 +30,7 @@ def test_exactly_two_commands_set_up_everything() -> None:
 
 
 def test_every_command_and_filter_exists() -> None:
-    from mempalace.cli import _COMMANDS, group
+    from mempalace.cli import _COMMANDS
     from mempalace.cli.search import command as search
 
     assert set(re.findall(r"mempalace (mine|search|show|status|formats|rebuild|demo)\b", README)) == set(_COMMANDS)
@@ -32,3 +38,18 @@ def test_every_command_and_filter_exists() -> None:
     (filters,) = re.findall(r"Filters: `([^`]+)`", README)
     assert set(filters.split()) <= options
     assert group.name == "group"
+
+
+def test_the_output_that_is_shown_is_what_comes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(ROOT)
+    blocks = re.findall(r"^    \$ mempalace (.*)\n((?:    .*\n|\n(?=    ))*)", README, re.MULTILINE)
+    assert [words.split()[0] for words, _ in blocks] == ["mine", "search", "show"]
+    for words, shown in blocks:
+        output = CliRunner().invoke(group, shlex.split(words), catch_exceptions=False).output
+        output = output.replace(f"{ROOT}/", "").replace(str(home), "~")
+        for line in shown.splitlines():
+            if line.strip() not in ("", "..."):
+                assert line[4:].rstrip() in output, line
