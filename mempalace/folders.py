@@ -87,7 +87,8 @@ class Folder:
             hint = "download it again, or unpack what can be unpacked and mine the folder"
             raise ParseError(f"the zip archive is cut off or damaged: {error}", path=path, hint=hint) from error
         names, problems = _checked(archive.infolist())
-        expanded = sum(info.file_size for info in archive.infolist() if info.filename in names)
+        read = [info for info in archive.infolist() if info.filename in names and is_readable(info.filename)]
+        expanded = sum(info.file_size for info in read)
         most = (shutil.disk_usage(path.parent).free if free is None else free) // 2
         if expanded > most:
             text = f"{path.name} expands to {expanded:,} bytes, more than half of the free disk ({2 * most:,} bytes)"

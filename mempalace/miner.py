@@ -136,7 +136,11 @@ class _Run:
             names = {
                 one.path.relative_to(top).as_posix(): one
                 for one in found
-                if top in one.path.parents and one.error is None and one.skip is None and one.path not in done
+                if top in one.path.parents
+                and one.error is None
+                and one.skip is None
+                and not self._is_excluded(one)
+                and one.path not in done
             }
             export = together(self.registry, names)
             if export is not None:
@@ -153,7 +157,7 @@ class _Run:
             self.summary.states["unchanged"] += len(rows)
             return
         first = next(iter(rows.values()))
-        with self._trap(*first):
+        with self._trap(first[0], *(one for _, one in rows.values())):
             reading = Reading(self.work)
             with self.catalog.transaction():
                 reading.mine_together(format, folder, {name: (replace(row), one) for name, (row, one) in rows.items()})
@@ -173,8 +177,7 @@ class _Run:
         if found.error is not None:
             self._settle(row, found, "failed", [Problem("failed", found.error)])
         elif self._is_excluded(found):
-            limit = self.options.max_size
-            self._settle(row, found, "excluded", [Problem("excluded", f"{found.size} bytes, the limit is {limit}")])
+            self._exclude(row, found)
         elif self._is_fresh(row, found):
             members = sum(path == row.path and member != "" for path, member in self.known)
             self.summary.states["unchanged"] += members if row.state == "archive" else 1
@@ -184,6 +187,10 @@ class _Run:
             self._settle(row, found, "empty", [])
         else:
             self._read(row, found, Source(found.path, size=found.size))
+
+    def _exclude(self, row: SourceRow, found: Found) -> None:
+        problem = Problem("excluded", f"{found.size} bytes, the limit is {self.options.max_size}")
+        self._settle(row, found, "excluded", [problem])
 
     def _is_excluded(self, found: Found) -> bool:
         return self.options.max_size is not None and found.size > self.options.max_size
@@ -205,22 +212,23 @@ class _Run:
             self._add(reading)
 
     @contextmanager
-    def _trap(self, row: SourceRow, found: Found) -> Iterator[None]:
+    def _trap(self, row: SourceRow, *found: Found) -> Iterator[None]:
         """Whatever a reader does wrong concerns its source only: it is told, counted, and tried again next time."""
         try:
             yield
         except MempalaceError as error:
-            if error.path is not None and error.path != found.path:
+            if error.path is not None and error.path not in {one.path for one in found}:
                 raise  # the palace's trouble, not the file's
-            self._settle(row, found, "failed", [Problem("failed", error.message, error.line)])
+            self._settle(row, found[0], "failed", [Problem("failed", error.message, error.line)])
         except (RecursionError, MemoryError) as error:
-            self._settle(row, found, "failed", [Problem("failed", f"too large or too deep: {error}")])
+            self._settle(row, found[0], "failed", [Problem("failed", f"too large or too deep: {error}")])
         except Exception as error:  # one file must not stop the batch; the trap of the miner
             problem = Problem("failed", f"a fault in the reader: {type(error).__name__}: {error}")
-            self._settle(row, found, "failed", [problem])
+            self._settle(row, found[0], "failed", [problem])
 
     def _archive(self, row: SourceRow, found: Found) -> None:
         """Mine the members of a zip archive."""
+        lost = self.summary.states["failed"] + self.summary.states["excluded"]
         free = shutil.disk_usage(self.palace if self.palace.exists() else found.path.parent).free
         with Folder.open(found.path, free) as folder:
             members = {
@@ -233,14 +241,24 @@ class _Run:
                 self._together(format, folder, {name: members[name] for name in files}, archive=True)
                 done |= set(files)
             for name in sorted(set(folder.ignored) - set(export[1] if export else ())):
-                self._settle(self._row(found.path, name), members[name], "ignored", [])
+                if name.lower().endswith(".zip"):
+                    problem = Problem("unrecognised", "an archive in an archive: unpack it and mine it")
+                    self._settle(self._row(found.path, name), members[name], "unrecognised", [problem])
+                else:
+                    self._settle(self._row(found.path, name), members[name], "ignored", [])
             for source in folder.sources():
                 name = source.member or ""
-                if name not in done:
+                if name in done:
+                    continue
+                if self._is_excluded(members[name]):
+                    self._exclude(self._row(found.path, name), members[name])
+                else:
                     self._read(self._row(found.path, name), members[name], source)
             self.summary.states["excluded"] += len(folder.problems)
             self.tell(str(found.path), folder.problems)
-        row.state, row.reader = "archive", self.work.reader
+        # What could not be read is tried again the next time.
+        incomplete = self.summary.states["failed"] + self.summary.states["excluded"] > lost
+        row.state, row.reader = "failed" if incomplete else "archive", self.work.reader
         row.size, row.mtime_ns, row.inode = found.size, found.mtime_ns, found.inode
         with self.catalog.transaction():
             self.catalog.save_source(row)

@@ -63,7 +63,7 @@ class Filer:
         if not session.message_count:
             return
         self.counts.sessions += 1
-        now = tree.identities(session.messages)
+        read, now = session, tree.identities(session.messages)
         key = session.key or self._content_key(session, now, row)
         known = filing.find(self._catalog, session.format, key)
         if known is None:
@@ -72,7 +72,7 @@ class Filer:
             held = restore.holders(self._catalog, known.id)
             newer = any(one.source == row.id for one in held) or filing.freshness(session) >= known.freshness
             self._count(session, now, known.messages, row, newer=newer)
-            self._hold(known.id, row)
+            self._hold(known.id, session, row)
             idents = {ident for ident, _ in now}
             if not newer and idents <= known.messages.keys():
                 return
@@ -80,7 +80,7 @@ class Filer:
                 session = self._merged(session, key, held, row, again=known.id in self.filed)
                 now = tree.identities(session.messages)
         filed = filing.file(self._catalog, session, key, row.id, known, self._work.wing, now)
-        self._hold(filed.session, row)
+        self._hold(filed.session, read, row)
         self.filed.add(filed.session)
         self.counts.sessions_new += filed.is_new
         self.counts.sessions_updated += filed.changed and not filed.is_new
@@ -135,10 +135,10 @@ class Filer:
                 return key
         return "content-" + tree.digest(*(ident.hex() for ident, _ in now)).hex()[:16]
 
-    def _hold(self, session: int, row: SourceRow) -> None:
+    def _hold(self, number: int, session: Session, row: SourceRow) -> None:
         self._catalog.db.execute(
-            "INSERT OR IGNORE INTO session_sources VALUES (?, ?, ?, ?)",
-            (session, row.id, row.revision, self._ordinal),
+            "INSERT OR REPLACE INTO session_sources VALUES (?, ?, ?, ?, ?, ?)",
+            (number, row.id, row.revision, self._ordinal, session.start, session.end),
         )
 
     def _merged(
@@ -190,21 +190,25 @@ class Reading:
         files = set(format.folder_files(folder.names))
         for name, (row, found) in rows.items():
             before = row.state if row.id else None
-            self._keep(format, row, found, folder.source(name))
+            kept = self._keep(format, row, found, folder.source(name))
             row.reader, row.container = self._work.reader, str(folder.path)
             if name in files:
-                self.ledgers[name] = Ledger()
-                self.states.append("grown" if before == "read" else "new")
+                self.ledgers[shown(row)] = Ledger()
+                self.states.append("unchanged" if kept.unchanged else "grown" if before == "read" else "new")
             else:
                 row.state = "ignored"
                 self.states.append("ignored")
         of_place = {(row.path, row.member): row for row, _ in rows.values()}
-        for session in tree.flatten(format.read_folder(folder, lambda name: self.ledgers[name])):
+        ledgers = {name: self.ledgers.get(shown(row), Ledger()) for name, (row, _) in rows.items()}
+        for session in tree.flatten(format.read_folder(folder, ledgers.__getitem__)):
             self._filer.file(session, of_place[path_text(session.path), session.member or ""])
+        # Threads go over several files: which of them told a record first is not known, only the sum.
+        repeated = self._filer.counts.repeated
         for name, (row, _) in rows.items():
-            ledger = self.ledgers.get(name, Ledger())
-            # Threads go over several files: which file told a record first is not known, only their sum.
-            self._settle(row, ledger, ledger.read - ledger.unstored)
+            told = ledgers[name].read - ledgers[name].unstored
+            again = min(repeated, told)
+            repeated -= again
+            self._settle(row, ledgers[name], told - again)
             self._work.catalog.save_source(row)
 
     def _keep(self, format: Format, row: SourceRow, found: Found, source: Source) -> archive.Kept:

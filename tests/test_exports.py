@@ -203,7 +203,6 @@ def test_c31_an_oversized_export_is_never_silent(palace: Path, logs: Path, form:
     assert first(palace, word).title == "big"
 
 
-@pytest.mark.xfail(strict=True, reason="the limit is asked of the archive only, not of its members")
 def test_c31_an_oversized_member_is_excluded_by_name(palace: Path, logs: Path) -> None:
     big = json.dumps([chatgpt("big", ["x" * 20_000, "yes"])])
     small = json.dumps([chatgpt("small", ["a", "b"])])
@@ -214,7 +213,6 @@ def test_c31_an_oversized_member_is_excluded_by_name(palace: Path, logs: Path) -
     assert "big.json" in problems(summary)[0][1]
 
 
-@pytest.mark.xfail(strict=True, reason="the limit is not asked of the files of an export that is read as a whole")
 def test_c31_an_oversized_day_file_is_excluded_by_name(palace: Path, logs: Path) -> None:
     unpack(logs, slack_files(d09=[slack("UANA", "x" * 9_000, "1767900000.000100")]))
     summary = mine(palace, logs, embed=False, max_size=5_000)
@@ -452,7 +450,6 @@ def test_a_damaged_member_is_told_by_name_and_the_rest_is_mined(palace: Path, lo
 
 
 @pytest.mark.parametrize("kind", ["crc", "bytes"])
-@pytest.mark.xfail(strict=True, reason="keeping the member's bytes fails before anything of it is read")
 def test_what_stands_before_the_damage_of_a_member_is_kept(palace: Path, logs: Path, kind: str) -> None:
     long = json.dumps([chatgpt(f"l{n}", [random.Random(n).randbytes(2_000).hex(), "yes"]) for n in range(100)])
     file = write_zip(logs / "a.zip", {"conversations.json": long})
@@ -461,7 +458,6 @@ def test_what_stands_before_the_damage_of_a_member_is_kept(palace: Path, logs: P
     assert "l0" in titles(palace)
 
 
-@pytest.mark.xfail(strict=True, reason="one damaged day file fails the whole workspace")
 def test_a_damaged_day_file_does_not_hide_the_workspace(palace: Path, logs: Path) -> None:
     file = write_zip(logs / "slack.zip", slack_files(**DAYS))
     damage(file, "kiln/2026-01-10.json")
@@ -488,7 +484,6 @@ def test_an_archive_with_the_folder_of_another_tool(palace: Path, logs: Path) ->
     nothing_new(palace, file)
 
 
-@pytest.mark.xfail(strict=True, reason="an archive in an archive is taken for an image: ignored without a word")
 def test_an_archive_in_an_archive_is_named(palace: Path, logs: Path) -> None:
     inner = write_zip(logs / "inner.zip", {"conversations.json": GOOD})
     outer = write_zip(logs / "in" / "outer.zip", {"inner.zip": inner.read_bytes()})
@@ -536,7 +531,6 @@ def test_one_line_of_a_great_length(palace: Path, logs: Path, size: int) -> None
 # --- faults -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, reason="the trouble of any but the first file is taken for the palace's")
 def test_a_day_file_that_vanishes_does_not_stop_the_run(palace: Path, logs: Path) -> None:
     unpack(logs / "slack", slack_files(**DAYS))
     write_zip(logs / "zz.zip", {"conversations.json": GOOD})
@@ -579,14 +573,12 @@ def test_a_workspace_below_different_roots(palace: Path, logs: Path, roots: list
     assert texts(palace, f"C1/{QUESTION}") == ["ship @Bob?", "no, monday"]
 
 
-@pytest.mark.xfail(strict=True, reason="what a workspace repeats is written down as stored")
 def test_the_ledger_of_a_repeated_workspace_says_duplicate(palace: Path, logs: Path) -> None:
     mine(palace, unpack(logs / "slack", slack_files(**DAYS)), embed=False)
     mine(palace, write_zip(logs / "slack.zip", slack_files(**DAYS)), embed=False)
     assert rows(palace, "SELECT SUM(records_stored), SUM(records_duplicate) FROM sources") == [(3, 3)]
 
 
-@pytest.mark.xfail(strict=True, reason="members that failed or were excluded are not tried again")
 def test_what_an_archive_could_not_give_is_told_again(palace: Path, logs: Path) -> None:
     file = write_zip(logs / "a.zip", {"conversations-0.json": GOOD, "conversations-1.json": GOOD})
     damage(file, "conversations-0.json", member="bytes")
@@ -605,7 +597,6 @@ def test_members_that_are_gone_are_not_counted(palace: Path, logs: Path) -> None
     assert states(mine(palace, file, embed=False)) == {"unchanged": 1}
 
 
-@pytest.mark.xfail(strict=True, reason="problems of a workspace's files are told with a name, not a path")
 def test_a_problem_of_a_day_file_is_told_with_its_path(palace: Path, logs: Path) -> None:
     file = logs / "kiln" / "2026-01-10.json"
     unpack(logs, slack_files(**DAYS))
@@ -614,7 +605,6 @@ def test_a_problem_of_a_day_file_is_told_with_its_path(palace: Path, logs: Path)
     assert {problem.path for problem in summary.problems} == {str(file)}
 
 
-@pytest.mark.xfail(strict=True, reason="files that have not changed are told as grown when one is added")
 def test_only_the_day_file_that_is_new_is_told_as_new(palace: Path, logs: Path) -> None:
     mine(palace, unpack(logs, slack_files(**DAYS)), embed=False)
     later = mine(palace, unpack(logs, slack_files(d11=[slack("UBOB", "agreed", LATE, QUESTION)])), embed=False)
@@ -660,7 +650,6 @@ def test_days_that_a_later_archive_of_the_same_name_lacks_are_kept(palace: Path,
     assert holders(palace, "ship @Bob?")
 
 
-@pytest.mark.xfail(strict=True, reason="a workspace is restored from the newest revision of its files only")
 def test_a_message_that_a_later_export_left_out_is_still_found(palace: Path, logs: Path) -> None:
     word = marker()
     gone = slack("UBOB", f"gone {word}", "1767900050.000100")
@@ -670,7 +659,6 @@ def test_a_message_that_a_later_export_left_out_is_still_found(palace: Path, log
     assert holders(palace, word)
 
 
-@pytest.mark.xfail(strict=True, reason="an archive that was refused for want of space counts as read")
 def test_an_archive_is_read_once_there_is_space(palace: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_zip(logs / "a.zip", {"conversations.json": GOOD})
     with monkeypatch.context() as patch:
@@ -711,7 +699,6 @@ def test_the_real_workspace_has_no_assistant(palace: Path, corpus: Path) -> None
     nothing_new(palace, export)
 
 
-@pytest.mark.xfail(strict=True, reason="images, which are never read, count towards what an archive expands to")
 def test_images_do_not_make_an_archive_too_large(palace: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_zip(logs / "a.zip", {"conversations.json": GOOD, "file-1.png": random.Random(1).randbytes(900_000)})
     monkeypatch.setattr(miner.shutil, "disk_usage", lambda path: SimpleNamespace(free=1_000_000))

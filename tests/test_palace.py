@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -884,6 +885,6 @@ def test_an_index_that_cannot_be_made_is_a_store_error(tmp_path: Path) -> None:
 
 
 def test_sqlite_itself_finds_nothing_wrong(stored: Path) -> None:
-    with sqlite3.connect(f"{(stored / folder.CATALOG).as_uri()}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"{(stored / folder.CATALOG).as_uri()}?mode=ro", uri=True)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     connection.close()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
+from mempalace.errors import ParseError
 from mempalace.palace.catalog import Catalog
 
 PART_BYTES = 1 << 20
@@ -45,7 +47,7 @@ def keep(catalog: Catalog, source: int, revision: int, stream: BinaryIO) -> Kept
     parts: list[int] = []
     same = True  # so far every byte kept before is at its place
     changed = False
-    while data := stream.read(PART_BYTES):
+    while data := _read_part(stream):
         digest = hashlib.blake2b(data, digest_size=16).digest()
         at = len(parts)
         if at < len(before) and before[at][1] == digest:
@@ -71,6 +73,17 @@ def keep(catalog: Catalog, source: int, revision: int, stream: BinaryIO) -> Kept
     return Kept(unchanged=False, grown=bool(before) and same, revision=number)
 
 
+def _read_part(stream: BinaryIO) -> bytes:
+    """The next part; of a damaged archive what comes before the damage (its reader counts the rest)."""
+    pieces: list[bytes] = []
+    left = PART_BYTES
+    with suppress(ParseError):
+        while left and (piece := stream.read1(left)):  # type: ignore[attr-defined]
+            pieces.append(piece)
+            left -= len(piece)
+    return b"".join(pieces)
+
+
 def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
@@ -89,13 +102,26 @@ def _drop_orphans(catalog: Catalog, parts: set[int]) -> None:
     catalog.add_many("DELETE FROM parts WHERE id = ?", [(part,) for part in parts - used])
 
 
-def read(catalog: Catalog, source: int, revision: int) -> Iterator[bytes]:
-    """The bytes kept of a source, part by part."""
+def read_slice(catalog: Catalog, source: int, revision: int, start: int, end: int) -> bytes:
+    """The bytes from `start` to `end` of a kept source, from the parts that hold them."""
+    first = start // PART_BYTES
+    parts = range(first, (max(end, 1) - 1) // PART_BYTES + 1)
+    data = b"".join(read(catalog, source, revision, parts))
+    return data[start - first * PART_BYTES : end - first * PART_BYTES]
+
+
+def read(catalog: Catalog, source: int, revision: int, parts: range | None = None) -> Iterator[bytes]:
+    """The bytes kept of a source, part by part: of all parts, or of a range."""
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor()
+    wanted = parts or range(1 << 40)
     for (part,) in catalog.rows(
-        "SELECT part FROM source_parts WHERE source = ? AND revision = ? ORDER BY seq", source, revision
+        "SELECT part FROM source_parts WHERE source = ? AND revision = ? AND seq >= ? AND seq < ? ORDER BY seq",
+        source,
+        revision,
+        wanted.start,
+        wanted.stop,
     ):
         digest, data = catalog.row("SELECT hash, data FROM parts WHERE id = ?", part)
         if not data and catalog.original is not None:

@@ -97,6 +97,9 @@ class Catalog:
         path = palace / folder.CATALOG
         try:
             connection = _connect(f"{path.resolve().as_uri()}?mode=rwc")
+        except sqlite3.DatabaseError as error:
+            raise _damaged(error, path) from error
+        try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA secure_delete = ON")
@@ -105,6 +108,7 @@ class Catalog:
                 schema = resources.files("mempalace.palace").joinpath("schema.sql").read_text(encoding="utf-8")
                 connection.executescript(f"BEGIN; {schema} COMMIT;")
         except sqlite3.DatabaseError as error:
+            connection.close()
             raise _damaged(error, path) from error
         return catalog
 
@@ -275,8 +279,12 @@ def path_of(text: str) -> Path:
 
 def _connect(uri: str) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA cache_size = -32768")
-    connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    try:
+        connection.execute("PRAGMA cache_size = -32768")
+        connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -30,7 +30,11 @@ class PalaceReader:
         folder.require(palace)
         self.palace = palace
         self.catalog = Catalog.open(palace)
-        self._generation = self.catalog.generation
+        try:
+            self._generation = self.catalog.generation
+        except BaseException:
+            self.catalog.db.close()
+            raise
 
     def close(self) -> None:
         """Release the files."""

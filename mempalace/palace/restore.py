@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mempalace import tree
-from mempalace.errors import PalaceDamaged, UnknownFormat
+from mempalace.errors import PalaceDamaged, ParseError, UnknownFormat
 from mempalace.folders import Folder
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
@@ -19,17 +20,19 @@ from mempalace.source import Source
 
 
 class Holder(NamedTuple):
-    """A kept reading of a session: a revision of a source, and its place among the sessions there."""
+    """A kept reading of a session: a revision of a source, its place among the sessions there, and its bytes."""
 
     source: int
     revision: int
     ordinal: int
+    start: int
+    end: int | None
 
 
 def holders(catalog: Catalog, session: int) -> list[Holder]:
     """The readings of a session that are kept."""
-    rows = catalog.rows("SELECT source, revision, ordinal FROM session_sources WHERE session = ?", session)
-    return [Holder(*map(int, row)) for row in rows]
+    rows = catalog.rows("SELECT source, revision, ordinal, start, end FROM session_sources WHERE session = ?", session)
+    return [Holder(*row) for row in rows]
 
 
 def reading(catalog: Catalog, registry: Registry, format: str, key: str, holder: Holder) -> Session | None:
@@ -37,32 +40,53 @@ def reading(catalog: Catalog, registry: Registry, format: str, key: str, holder:
 
     Parts of it that stand apart in the file are put together; a session without an id is known by its place.
     """
+    if holder.end is not None:
+        found = [one for one in _slice(catalog, registry, format, holder) if one.key == key]
+        if found:
+            return replace(merged(found), start=holder.start, end=holder.end)
     found = [
         session
-        for ordinal, session in enumerate(tree.flatten(_sessions(catalog, registry, format, holder)))
+        for sessions in _readings(catalog, registry, format, holder)
+        for ordinal, session in enumerate(tree.flatten(sessions))
         if session.message_count and (session.key == key or (session.key is None and ordinal == holder.ordinal))
     ]
     return merged(found) if found else None
 
 
-def _sessions(catalog: Catalog, registry: Registry, format: str, holder: Holder) -> Iterator[Session]:
+def _slice(catalog: Catalog, registry: Registry, format: str, holder: Holder) -> list[Session]:
+    """The conversation of an export by its own bytes, without reading the others; nothing if that fails."""
+    assert holder.end is not None
+    data = archive.read_slice(catalog, holder.source, holder.revision, holder.start, holder.end)
+    path, member = catalog.row("SELECT path, member FROM sources WHERE id = ?", holder.source)
+    kept = Source(path_of(path), b"[" + data + b"]", member=member or None)
+    try:
+        return list(tree.flatten(registry.get(format).documents(kept, Ledger())))
+    except ParseError:
+        return []
+
+
+def _readings(catalog: Catalog, registry: Registry, format: str, holder: Holder) -> Iterator[Iterator[Session]]:
+    """The sessions of a source; of an export of many files, as each of its kept states tells them."""
     path, member, container = catalog.row("SELECT path, member, container FROM sources WHERE id = ?", holder.source)
     reader = registry.get(format)
     if container:
-        folder = KeptFolder(catalog, container)
-        if reader.folder_files(folder.names):
-            return reader.read_folder(folder, lambda name: Ledger())
+        (newest,) = catalog.row("SELECT MAX(revision) FROM sources WHERE container = ?", container)
+        for revision in range(newest + 1):
+            folder = KeptFolder(catalog, container, revision)
+            if reader.folder_files(folder.names):
+                yield reader.read_folder(folder, lambda name: Ledger())
+        return
     data = b"".join(archive.read(catalog, holder.source, holder.revision))
-    return reader.documents(Source(path_of(path), data, member=member or None), Ledger())
+    yield reader.documents(Source(path_of(path), data, member=member or None), Ledger())
 
 
 class KeptFolder(Folder):
-    """An export that was read as a whole, out of the archive."""
+    """An export that was read as a whole, out of the archive: its files as of a revision, or their last before it."""
 
-    def __init__(self, catalog: Catalog, container: str) -> None:
+    def __init__(self, catalog: Catalog, container: str, newest: int) -> None:
         self._catalog = catalog
         self._rows = {
-            member or os.path.relpath(path, container).replace(os.sep, "/"): (int(number), int(revision))
+            member or os.path.relpath(path, container).replace(os.sep, "/"): (int(number), min(int(revision), newest))
             for number, path, member, revision in catalog.rows(
                 "SELECT id, path, member, revision FROM sources WHERE container = ?", container
             )

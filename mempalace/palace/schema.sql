@@ -57,6 +57,7 @@ CREATE INDEX sessions_key ON sessions (key);
 CREATE TABLE session_sources (
     session INTEGER NOT NULL, source INTEGER NOT NULL, revision INTEGER NOT NULL,
     ordinal INTEGER NOT NULL,         -- its place among the sessions of the source, for those without an id
+    start INTEGER NOT NULL, end INTEGER,   -- its bytes, where the source holds several
     PRIMARY KEY (session, source, revision)
 ) WITHOUT ROWID;
 CREATE INDEX session_sources_source ON session_sources (source);
