@@ -156,7 +156,11 @@ def _checked(infos: list[zipfile.ZipInfo]) -> tuple[dict[str, None], list[Proble
         if info.is_dir():
             continue
         reason = _refusal(info)
-        if reason is None:
+        if reason is None and info.filename in names:
+            problems.append(
+                Problem("excluded", f"{info.filename}: the archive holds several of this name, one is read")
+            )
+        elif reason is None:
             names[info.filename] = None
         elif is_readable(info.filename):
             problems.append(Problem("excluded", f"{info.filename}: {reason}"))

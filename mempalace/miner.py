@@ -179,7 +179,9 @@ class _Run:
         elif self._is_excluded(found):
             self._exclude(row, found)
         elif self._is_fresh(row, found):
-            members = sum(path == row.path and member != "" for path, member in self.known)
+            members = sum(
+                known.path == row.path and known.member != "" and known.state != "gone" for known in self.known.values()
+            )
             self.summary.states["unchanged"] += members if row.state == "archive" else 1
         elif found.skip is not None:
             self._settle(row, found, "ignored", [Problem("ignored", found.skip)])
@@ -254,6 +256,7 @@ class _Run:
                     self._exclude(self._row(found.path, name), members[name])
                 else:
                     self._read(self._row(found.path, name), members[name], source)
+            self._mark_gone(row.path, folder.names)
             self.summary.states["excluded"] += len(folder.problems)
             self.tell(str(found.path), folder.problems)
         # What could not be read is tried again the next time.
@@ -262,6 +265,15 @@ class _Run:
         row.size, row.mtime_ns, row.inode = found.size, found.mtime_ns, found.inode
         with self.catalog.transaction():
             self.catalog.save_source(row)
+
+    def _mark_gone(self, path: str, names: list[str]) -> None:
+        """Members that the archive no longer has: what they said stays, but they are not counted any more."""
+        there = set(names)
+        for known in self.known.values():
+            if known.path == path and known.member and known.member not in there:
+                known.state = "gone"
+                with self.catalog.transaction():
+                    self.catalog.save_source(known)
 
     def _unrecognised(self, row: SourceRow, found: Found, head: Head) -> None:
         if head.kind == "empty":

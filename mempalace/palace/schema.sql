@@ -9,7 +9,7 @@ CREATE TABLE sources (
     member TEXT NOT NULL DEFAULT '',
     container TEXT NOT NULL DEFAULT '',    -- the archive or folder that it is read as a part of
     format TEXT,
-    state TEXT NOT NULL,              -- read, empty, unrecognised, ignored, failed, excluded; archive: see its members
+    state TEXT NOT NULL,              -- read, empty, unrecognised, ignored, failed, excluded; archive: see its members; gone: a member no longer there
     size INTEGER NOT NULL DEFAULT 0,
     mtime_ns INTEGER NOT NULL DEFAULT 0,
     inode INTEGER NOT NULL DEFAULT 0,
