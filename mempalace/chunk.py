@@ -222,13 +222,13 @@ def _is_hangul_part(char: str) -> bool:
 _SPEAKERS = {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.SYSTEM: "System", Role.TOOL: "Tool"}
 
 
-def index_text(text: str, offset: int, chunk: Chunk, moment: datetime | None, names: dict[int, str]) -> str:
-    """A chunk as the indexes see it: `[date] Speaker: words`, without the marks of a person's lines.
+def index_parts(text: str, offset: int, chunk: Chunk, moment: datetime | None, names: dict[int, str]) -> list[str]:
+    """A chunk as the indexes see it: its date (or nothing), then `Speaker: words` for each message in it.
 
-    `text` is the chunk's text or the whole transcript, `offset` where it begins in the transcript; `names`
-    maps a message's number to its speaker's name.
+    A person's lines stand without their marks. `text` is the chunk's text or the whole transcript, `offset`
+    where it begins in the transcript; `names` maps a message's number to its speaker's name.
     """
-    parts = [f"[{moment:%Y-%m-%d}]"] if moment is not None else []
+    parts = [f"[{moment:%Y-%m-%d}]" if moment is not None else ""]
     for span in chunk.spans:
         words = text[span.start - offset : span.end - offset]
         name = names.get(span.message)
@@ -240,4 +240,14 @@ def index_text(text: str, offset: int, chunk: Chunk, moment: datetime | None, na
         if span.role == Role.USER and (words.startswith(MARK) or f"\n{MARK}" in words):
             words = unquote(words)
         parts.append(f"{speaker}: {words}" if chunk.kind == Kind.DIALOGUE else words)
-    return " ".join(parts)
+    return parts
+
+
+def index_text(text: str, offset: int, chunk: Chunk, moment: datetime | None, names: dict[int, str]) -> str:
+    """The same as one text."""
+    return joined(index_parts(text, offset, chunk, moment, names))
+
+
+def joined(parts: list[str]) -> str:
+    """The parts of a chunk as one text: `[date] Speaker: words Speaker: words`."""
+    return " ".join(parts if parts[0] else parts[1:])

@@ -34,13 +34,24 @@ class Embedder(Protocol):
         """Length of a vector."""
         ...
 
+    @property
+    def is_reranked(self) -> bool:
+        """Whether the bundled sentence encoder knows better than this model."""
+        ...
+
     def embed(self, texts: Sequence[str]) -> Matrix:
         """One row of unit length per text (zeros for a text without known words), float32."""
+        ...
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        """The vector of a query, of unit length."""
         ...
 
 
 class StaticEmbedder:
     """potion-base-8M: 29,528 word vectors of 256 dimensions, int8 with one scale per row."""
+
+    is_reranked = True
 
     def __init__(self) -> None:
         import numpy as np
@@ -69,6 +80,17 @@ class StaticEmbedder:
                 rows = self._rows[ids].astype(np.float32)
                 result[index] = self._scales[ids] @ rows
         return normalise(result)
+
+    def embed_query(self, text: str) -> NDArray[np.float32]:
+        row: NDArray[np.float32] = self.embed([text])[0]
+        return row
+
+    def word_vectors(self, ids: Sequence[int] | NDArray[np.uint16]) -> Matrix:
+        """The vectors of some tokens, of unit length, zero for the unknown one: shape (tokens, dimensions)."""
+        import numpy as np
+
+        tokens = np.asarray(ids, dtype=np.int64)
+        return normalise(np.where(tokens[:, None] == self._unknown, 0, self._rows[tokens]).astype(np.float32))
 
 
 def normalise(matrix: Matrix) -> Matrix:
@@ -99,17 +121,15 @@ def unpack(rows: Sequence[bytes], dimensions: int) -> Matrix:
     return matrix
 
 
-def pack_tokens(text: str) -> bytes:
-    """The distinct token ids of a text as uint16, for late interaction without tokenising again."""
-    import numpy as np
-
-    return np.array(sorted(set(wordpiece.shared().ids(text))), dtype=np.uint16).tobytes()
-
-
 @cache
-def default() -> Embedder:
+def bundled() -> StaticEmbedder:
     """The bundled embedder, loaded once."""
     return StaticEmbedder()
+
+
+def default() -> Embedder:
+    """The embedder of a palace that names no other."""
+    return bundled()
 
 
 def text_hash(text: str) -> bytes:

@@ -47,12 +47,25 @@ class Filters:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A message that stands before or after a hit in its session, whole."""
+
+    message_id: str | None
+    role: str
+    speaker: str | None
+    origin: str
+    timestamp: str | None
+    text: str
+
+
 @dataclass(slots=True)
 class Hit:
     """One result. `text` is a slice of the transcript.
 
     `role`, `origin`, `message_id`, `timestamp` and `line` are those of the best-matching message, whose part
-    of `text` is `match` (start, end); `speaker` is its name where people talk to each other.
+    of `text` is `match` (start, end); `speaker` is its name where people talk to each other. `before` and
+    `after` are the messages around it, in their order, if they were asked for.
     """
 
     rank: int
@@ -76,6 +89,8 @@ class Hit:
     source_gone: bool
     copies: list[str]
     resume: str | None
+    before: list[Neighbour] = field(default_factory=list)
+    after: list[Neighbour] = field(default_factory=list)
 
 
 @dataclass(slots=True)

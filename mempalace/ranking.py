@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import orjson
@@ -12,10 +13,14 @@ import orjson
 from mempalace.palace.lexical import Wanted
 from mempalace.transcript import unquote
 
-# Measured on LoCoMo and on code sessions: scores divided by their maximum; fusion of ranks was worse.
-LEXICAL_WEIGHT = 0.6
-VECTOR_WEIGHT = 0.4
-SESSION_PRIOR = 0.4
+# Chosen on halves of LoCoMo and of real code sessions, checked on the others (benchmarks/README.md). Each score is
+# divided by its maximum among the candidates; fusion of ranks was worse.
+LEXICAL_WEIGHT = 0.35
+VECTOR_WEIGHT = 0.15
+LATE_WEIGHT = 0.5
+RERANK_WEIGHT = 0.5
+RERANKED = 20
+SESSION_PRIOR = 0.3
 LITERAL_BONUS = 1.0
 LITERAL_WORD_BONUS = 0.3
 MOST_PER_SESSION = 3
@@ -23,13 +28,14 @@ MOST_PER_SESSION = 3
 SpanRow = tuple[int, int, int, str, str]
 
 
-@dataclass(slots=True)
+@dataclass
 class Candidate:
     """A chunk that may be a hit, with its row and scores. `spans` are (start, end, message, role, origin)."""
 
     chunk: int
     uid: str
     session: int
+    kind: str
     time: float
     text: int
     words: bytes
@@ -37,24 +43,27 @@ class Candidate:
     spans: list[SpanRow]
     lexical: float = 0.0
     vector: float = 0.0
+    late: float = 0.0
+    rerank: float | None = None
     score: float = 0.0
+    best: SpanRow | None = None  # its best-matching part, once that was asked for
 
     @classmethod
     def of(cls, row: Any, role: str | None = None) -> Candidate:
-        """The candidate of a catalog row (chunk, uid, session, time, text, words, body, spans as JSON).
+        """The candidate of a catalog row (chunk, uid, session, kind, time, text, words, body, spans as JSON).
 
         With a role, only that role's spans are looked at.
         """
-        chunk, uid, session, moment, text, words, body, spans = row
+        chunk, uid, session, kind, moment, text, words, body, spans = row
         parts = [tuple(span) for span in orjson.loads(spans) if role in (None, span[3])]
-        return cls(chunk, uid, session, moment, text, bytes(words), body, parts)
+        return cls(chunk, uid, session, kind, moment, text, bytes(words), body, parts)
 
-    @property
+    @cached_property
     def said(self) -> str:
         """The words of its spans, without the marks of a person's lines."""
         return "\n".join(unquote(self.body[span[0] : span[1]]) for span in self.spans)
 
-    @property
+    @cached_property
     def spoken(self) -> str:
         """The same, folded for comparison."""
         return fold(self.said)
@@ -65,31 +74,57 @@ def fold(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def score(
-    candidates: Sequence[Candidate],
-    query: str,
-    wanted: Wanted,
-    lexical: Mapping[int, float],
-    cosines: Mapping[int, float],
-) -> None:
-    """Give every candidate its score. `lexical` is by chunk, `cosines` by text."""
-    for one in candidates:
-        one.lexical = lexical.get(one.chunk, 0.0)
-        one.vector = max(0.0, cosines.get(one.text, 0.0))
-    best_lexical = max((one.lexical for one in candidates), default=0.0) or 1.0
-    best_vector = max((one.vector for one in candidates), default=0.0) or 1.0
+def score(candidates: Sequence[Candidate], query: str, wanted: Wanted) -> None:
+    """Give every candidate its score from those of the legs; what holds the query literally comes first."""
+    best_lexical = _best(one.lexical for one in candidates)
+    best_vector = _best(one.vector for one in candidates)
+    best_late = _best(one.late for one in candidates)
     needle, whole = fold(wanted.words), fold(query)
     bonus = LITERAL_WORD_BONUS if needle.isalpha() else LITERAL_BONUS
     for one in candidates:
-        one.score = LEXICAL_WEIGHT * one.lexical / best_lexical + VECTOR_WEIGHT * one.vector / best_vector
+        one.rerank = None
+        one.score = (
+            LEXICAL_WEIGHT * one.lexical / best_lexical
+            + VECTOR_WEIGHT * one.vector / best_vector
+            + LATE_WEIGHT * one.late / best_late
+        )
         if needle:
             spoken = one.spoken
             one.score += bonus * (needle in spoken or whole in spoken)
     _add_session_prior(candidates)
 
 
+def _best(scores: Iterable[float]) -> float:
+    return max(scores, default=0.0) or 1.0
+
+
+def best_texts(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that are worth the slow model: the best so many, each text once."""
+    found: dict[bytes, Candidate] = {}
+    for one in in_order(candidates):
+        found.setdefault(one.words, one)
+        if len(found) == RERANKED:
+            break
+    return list(found.values())
+
+
+def rerank(candidates: Sequence[Candidate], cosines: Mapping[bytes, float]) -> None:
+    """Add what the slow model says of the best texts, by the hash of their words. No score gets smaller."""
+    best = _best(cosines.values())
+    for one in candidates:
+        cosine = cosines.get(one.words)
+        if cosine is not None:
+            one.rerank = max(cosine, 0.0)
+            one.score += RERANK_WEIGHT * one.rerank / best
+
+
+def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Best first; of equals, the later one first."""
+    return sorted(candidates, key=lambda one: (-one.score, -one.time, one.uid))
+
+
 def _add_session_prior(candidates: Sequence[Candidate]) -> None:
-    """Add 0.4 x the mean of a session's three best scores: a chunk in a fitting session fits better."""
+    """Add 0.3 x the mean of a session's three best scores: a chunk in a fitting session fits better."""
     by_session: dict[int, list[float]] = {}
     for one in candidates:
         by_session.setdefault(one.session, []).append(one.score)
@@ -115,7 +150,7 @@ def select(
     seen: set[bytes] = set()
     messages: dict[bytes, int] = {}
     taken: dict[int, int] = {}
-    for one in sorted(candidates, key=lambda one: (-one.score, -one.time, one.uid)):
+    for one in in_order(candidates):
         if not (one.lexical or one.vector) or one.words in seen or taken.get(one.session, 0) >= per_session:
             continue
         if phrases and not all(phrase in one.spoken for phrase in phrases):
@@ -132,14 +167,16 @@ def select(
 
 def best_span(one: Candidate, wanted: Wanted) -> SpanRow:
     """The part of a candidate that matches best: the one with most of the query's words."""
-    needle, terms = fold(wanted.words), _terms(wanted)
+    if one.best is None:
+        needle, terms = fold(wanted.words), _terms(wanted)
 
-    def worth(span: SpanRow) -> tuple[bool, float]:
-        words = fold(unquote(one.body[span[0] : span[1]]))
-        found = _words(words)
-        return bool(needle) and needle in words, len(terms & found) / (1 + 0.01 * len(found))
+        def worth(span: SpanRow) -> tuple[bool, float]:
+            words = fold(unquote(one.body[span[0] : span[1]]))
+            found = _words(words)
+            return bool(needle) and needle in words, len(terms & found) / (1 + 0.01 * len(found))
 
-    return max(one.spans, key=worth)
+        one.best = max(one.spans, key=worth)
+    return one.best
 
 
 def has_a_word(one: Candidate, span: SpanRow, wanted: Wanted) -> bool:

@@ -2,33 +2,26 @@
 
 query -> wanted words, phrases, exclusions
       -> lexical candidates (BM25) + vector candidates (exact cosine)
-      -> both scores for every candidate, fused; a literal match counts most
+      -> BM25, cosine and late interaction of every candidate, fused; a literal match counts most
+      -> the best twenty once more, by the sentence encoder
       -> copies collapsed, at most three hits a session
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from mempalace import embedding, ranking
+from mempalace import hits, ranking
 from mempalace.errors import UsageError
 from mempalace.formats import registry as formats
-from mempalace.model import Session, SessionMetadata
-from mempalace.model_data import format_time
-from mempalace.palace.catalog import path_of
 from mempalace.palace.lexical import Restriction, Wanted
 from mempalace.palace.reader import PalaceReader
-from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, SearchResults, parse_query
+from mempalace.query import ALL, INCLUDES, SCOPES, Filters, SearchResults, parse_query
 from mempalace.ranking import Candidate
+from mempalace.scoring import Scorer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,44 +30,68 @@ if TYPE_CHECKING:
 CANDIDATES = 60
 _PHRASE_CANDIDATES = 400
 _MOST_CANDIDATES = 4_000
-_HASH_BYTES = 16
+_DIALOGUE = "dialogue"
 
 
 class Reader(PalaceReader):
     """A palace open for searching."""
 
     def search(
-        self, query: str, limit: int = 10, filters: Filters | None = None, *, lexical_only: bool = False
+        self,
+        query: str,
+        limit: int = 10,
+        filters: Filters | None = None,
+        *,
+        lexical_only: bool = False,
+        per_session: int | None = ranking.MOST_PER_SESSION,
+        context: int = 0,
     ) -> SearchResults:
-        """The best `limit` hits. Raises UsageError, AmbiguousId, NotFound, PalaceDamaged, ModelError."""
+        """The best `limit` hits, at most `per_session` of one session (None: any number).
+
+        `context` is how many messages before and after each hit come with it. Raises UsageError, AmbiguousId,
+        NotFound, PalaceDamaged, ModelError.
+        """
         if limit < 1:
             raise UsageError(f"the limit must be at least 1, not {limit}")
         self.refresh()
-        return _Search(self, query, limit, filters or Filters(), lexical_only).run()
+        return _Search(self, query, limit, filters or Filters(), lexical_only, per_session).run(context)
 
 
 class _Search:
     """One search."""
 
-    def __init__(self, reader: Reader, query: str, limit: int, filters: Filters, lexical_only: bool) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        query: str,
+        limit: int,
+        filters: Filters,
+        lexical_only: bool,
+        per_session: int | None,
+    ) -> None:
         self.reader = reader
         self.catalog = reader.catalog
         self.query = query
         self.limit = limit
         self.filters = filters
         self.lexical_only = lexical_only
+        self.most = limit if filters.session or per_session is None else per_session
         self.wanted = parse_query(query)
         self.allowed = self._restriction()
+        self.scorer = Scorer(reader, query, self.wanted, filters.role, lexical_only=lexical_only)
         self.indexes: list[str] = []
 
-    def run(self) -> SearchResults:
+    def run(self, context: int) -> SearchResults:
         kept = self._candidates()
         chunks = self.catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
+        kinds = self.allowed.kinds
         return SearchResults(
             query=self.query,
             filters=self.filters,
             indexes=self.indexes,
-            results=[self._hit(rank, one) for rank, one in enumerate(kept, 1)],
+            results=[
+                hits.hit(self.catalog, rank, one, self.wanted, context, kinds) for rank, one in enumerate(kept, 1)
+            ],
             hidden=self._hidden(),
             terms=self._terms(),
             embedded=self._embedded(),
@@ -83,7 +100,6 @@ class _Search:
 
     def _candidates(self) -> list[Candidate]:
         """The hits: from more and more candidates, while copies and full sessions leave too few of them."""
-        most = self.limit if self.filters.session else ranking.MOST_PER_SESSION
         depth = max(_PHRASE_CANDIDATES if self.wanted.phrases else CANDIDATES, 2 * self.limit)
         while True:
             self.indexes = []
@@ -92,8 +108,11 @@ class _Search:
             candidates = self._load({**dict.fromkeys(lexical), **dict.fromkeys(vector)})
             if self.wanted.excluded:
                 candidates = self._without_excluded(candidates)
-            self._score(candidates, lexical, vector)
-            kept = ranking.select(candidates, self.wanted, self.limit, most, self._ident)
+            if self.scorer.score(candidates, lexical, vectors="vectors" in self.indexes):
+                self.indexes.append("rerank")
+            kept = ranking.select(
+                candidates, self.wanted, self.limit, self.most, lambda one: hits.ident(self.catalog, one, self.wanted)
+            )
             found_all = len(lexical) < depth and len(vector) < depth
             if len(kept) == self.limit or found_all or depth >= _MOST_CANDIDATES:
                 return kept
@@ -132,9 +151,9 @@ class _Search:
 
     def _vector(self, depth: int) -> dict[int, float]:
         """Chunks by exact cosine. Phrases are literal: then only what the lexical index found counts."""
-        if self.wanted.phrases or ("dialogue" not in self.allowed.kinds and self.allowed.kinds):
+        if self.wanted.phrases or (_DIALOGUE not in self.allowed.kinds and self.allowed.kinds):
             return {}
-        query = self._query_vector if self.reader.has_vectors else None
+        query = self.scorer.query_vector if self.reader.has_vectors else None
         if query is None:
             return {}
         self.indexes.append("vectors")
@@ -196,14 +215,9 @@ class _Search:
             values.append(allowed.until)
         return " AND ".join(parts), values
 
-    @cached_property
-    def _query_vector(self) -> NDArray[np.float32] | None:
-        vector = embedding.default().embed([self.wanted.words])[0]
-        return vector if vector.any() else None
-
     def _load(self, chunks: Iterable[int]) -> list[Candidate]:
         rows = self.catalog.rows_in(
-            "SELECT c.id, c.uid, c.session, COALESCE(c.time, 0), c.text, t.words, t.body, c.spans"
+            "SELECT c.id, c.uid, c.session, c.kind, COALESCE(c.time, 0), c.text, t.words, t.body, c.spans"
             " FROM chunks c JOIN texts t ON t.id = c.text WHERE c.id IN (?)",
             chunks,
         )
@@ -224,114 +238,7 @@ class _Search:
             dropped |= index.search(Wanted(phrases=(word,)), here, len(candidates) or 1).scores.keys()
         return [*kept.values(), *(one for one in candidates if one.chunk not in kept and one.chunk not in dropped)]
 
-    def _score(self, candidates: list[Candidate], lexical: dict[int, float], vector: dict[int, float]) -> None:
-        """Score every candidate by both legs, whichever found it."""
-        index = self.reader.lexical
-        missing = tuple(one.chunk for one in candidates if one.chunk not in lexical)
-        if missing and index is not None:
-            lexical = {**lexical, **index.search(self.wanted, Restriction(chunks=missing), len(missing)).scores}
-        cosines = self._cosines(candidates) if "vectors" in self.indexes else {}
-        if self.filters.role is not None and index is not None:
-            lexical = self._of_role(candidates, lexical)
-        ranking.score(candidates, self.query, self.wanted, lexical, cosines)
-
-    def _cosines(self, candidates: list[Candidate]) -> dict[int, float]:
-        """The cosine of each candidate's text; if a role was asked for, of what that role says in it."""
-        query = self._query_vector
-        if query is None:
-            return {}
-        if self.filters.role is None:
-            return self.reader.cosines(sorted({one.text for one in candidates}), query)
-        scores = embedding.default().embed([one.said for one in candidates]) @ query
-        return {one.text: float(score) for one, score in zip(candidates, scores, strict=True)}
-
-    def _of_role(self, candidates: list[Candidate], lexical: dict[int, float]) -> dict[int, float]:
-        """Lexical scores by the share of the matching words that the role itself says."""
-        index = self.reader.lexical
-        assert index is not None
-        wanted = index.stems(self.query)
-        scores: dict[int, float] = {}
-        for one in candidates:
-            matching = wanted & index.stems(one.body)
-            share = len(matching & index.stems(one.said)) / len(matching) if matching else 0.0
-            scores[one.chunk] = lexical.get(one.chunk, 0.0) * share
-        return scores
-
-    # --- hits -----------------------------------------------------------------------------------------------
-
-    def _hit(self, rank: int, one: Candidate) -> Hit:
-        start, end, message, role, origin = ranking.best_span(one, self.wanted)
-        row = self.catalog.row(
-            "SELECT key, parent_key, format, project, title, metadata FROM sessions WHERE id = ?", one.session
-        )
-        key, parent, format, project, title, metadata = row
-        said = self.catalog.row(
-            "SELECT m.id, m.time, m.line, m.name, s.path FROM messages m JOIN sources s ON s.id = m.source"
-            " WHERE m.session = ? AND m.seq = ?",
-            one.session,
-            message,
-        )
-        message_id, moment, line, name, path = said if said is not None else (None, one.time or None, None, None, "")
-        path = self._where_it_is(one.session, path)
-        return Hit(
-            rank=rank,
-            score=round(one.score, 6),
-            scores={"lexical": one.lexical, "vector": one.vector, "late": None, "rerank": None},
-            chunk_id=one.uid,
-            session_id=key,
-            message_id=message_id,
-            parent_session_id=parent,
-            format=format,
-            project=project,
-            title=title,
-            role=role,
-            speaker=name,
-            origin=origin,
-            timestamp=None if moment is None else format_time(datetime.fromtimestamp(moment, UTC)),
-            text=one.body.rstrip("\n"),
-            match=(start, end),
-            path=path,
-            line=line,
-            source_gone=not os.path.exists(path_of(path)),
-            copies=self._copies(one),
-            resume=_resume(path_of(path), format, project, orjson.loads(metadata), parent),
-        )
-
-    def _where_it_is(self, session: int, path: str) -> str:
-        """The path of a source, or of another that holds the session, if it was moved."""
-        if os.path.exists(path_of(path)):
-            return path
-        others = self.catalog.rows(
-            "SELECT s.path FROM session_sources h JOIN sources s ON s.id = h.source WHERE h.session = ?"
-            " ORDER BY s.mined_at DESC",
-            session,
-        )
-        return next((str(row[0]) for row in others if os.path.exists(path_of(row[0]))), path)
-
-    def _ident(self, one: Candidate) -> bytes:
-        """The identity of a candidate's best-matching message and of its words: a fork has the same."""
-        span = ranking.best_span(one, self.wanted)
-        if not ranking.has_a_word(one, span, self.wanted):
-            return one.uid.encode()  # found by its meaning: no message of it can stand for it
-        message = span[2]
-        row = self.catalog.row("SELECT ident, hash FROM messages WHERE session = ? AND seq = ?", one.session, message)
-        return bytes(row[0]) + bytes(row[1]) if row is not None else one.words
-
-    def _copies(self, one: Candidate) -> list[str]:
-        """The ids of the other sessions that hold the same text, or the same message."""
-        ident = self._ident(one)
-        rows = self.catalog.rows(
-            "SELECT s.key FROM texts t JOIN chunks c ON c.text = t.id JOIN sessions s ON s.id = c.session"
-            " WHERE t.words = ? AND s.id <> ?"
-            " UNION SELECT s.key FROM messages m JOIN sessions s ON s.id = m.session WHERE m.ident = ?"
-            " AND m.hash = ? AND s.id <> ? ORDER BY 1",
-            one.words,
-            one.session,
-            ident[:_HASH_BYTES],
-            ident[_HASH_BYTES:],
-            one.session,
-        )
-        return [str(row[0]) for row in rows]
+    # --- what else is told --------------------------------------------------------------------------------
 
     def _hidden(self) -> dict[str, int]:
         """How many chunks outside of what may be found have all the words, by what would include them."""
@@ -366,19 +273,3 @@ def _formats(tool: str) -> tuple[str, ...]:
     if not found:
         raise UsageError(f"there is no tool named {tool!r}", hint=f"one of: {', '.join(names)}")
     return found
-
-
-def _resume(path: Path, format: str, project: str | None, metadata: dict[str, Any], parent: str | None) -> str | None:
-    """The command that reopens the session in its own tool."""
-    known = formats.find(format)
-    if known is None:
-        return None
-    session = Session(
-        path,
-        format,
-        SessionMetadata(session_id=metadata.get("session_id"), project=project),
-        parent_id=parent,
-        agent_id=metadata.get("agent_id"),
-        subagent_type=metadata.get("subagent_type"),
-    )
-    return known.resume_command(session)

@@ -133,7 +133,4 @@ def _split_punctuation(piece: str) -> list[str]:
 @cache
 def shared() -> WordPiece:
     """The tokenizer of the bundled static model (its ids index the rows of the weights)."""
-    import orjson
-
-    vocabulary = orjson.loads(models.read(models.STATIC_TOKENIZER))["model"]["vocab"]
-    return WordPiece(vocabulary)
+    return WordPiece(models.vocabulary(models.STATIC_TOKENIZER))

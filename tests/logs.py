@@ -24,8 +24,8 @@ from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry, builtin
 from mempalace.head import Head
 from mempalace.model import Message, Origin, Role, Session, SessionMetadata, Text, group_turns
+from mempalace.query import Hit, SearchResults
 from mempalace.records import Ledger, document
-from mempalace.search import Hit, SearchResults
 from mempalace.source import Source
 from mempalace.values import parse_time
 

@@ -30,13 +30,15 @@ ORDER = [
     {"wordpiece"},
     {"chunk"},
     {"embedding"},
+    {"late", "encoder"},
     {"palace"},
     {"query", "summary", "ranking"},
     {"reading"},
     {"miner"},
+    {"hits", "scoring"},
     {"search"},
     {"library"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 OWNERS = {
     "chromadb": {"palace/vectors.py"},

@@ -451,7 +451,7 @@ def test_a_reader_sees_what_another_process_gave_to_the_vector_store(
         command = [sys.executable, "-c", MINE, str(palace), str(tmp_path / "in")]
         subprocess.run(command, check=True, cwd=Path(__file__).parents[1])
         found = opened.search("vehicle car driving")
-        assert (found.indexes, sessions(found)[:1]) == (["lexical", "vectors"], ["late"])
+        assert (found.indexes, sessions(found)[:1]) == (["lexical", "vectors", "rerank"], ["late"])
 
 
 def test_a_session_of_a_format_that_is_gone_is_still_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,3 +41,11 @@ def read(name: str) -> bytes:
             hint="install mempalace again: python -m pip install --force-reinstall --no-deps mempalace",
         )
     return data
+
+
+def vocabulary(name: str) -> dict[str, int]:
+    """Token -> id of a bundled tokenizer file."""
+    import orjson
+
+    known: dict[str, int] = orjson.loads(read(name))["model"]["vocab"]
+    return known

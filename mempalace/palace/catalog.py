@@ -36,6 +36,9 @@ _SCRATCH = {
 
 _RAW_PATH = "bytes:"
 
+# What came into the schema later: palaces made before get it when they are next written.
+_LATER = ("CREATE TABLE IF NOT EXISTS refined (text INTEGER PRIMARY KEY, vector BLOB NOT NULL)",)
+
 State = str  # read, empty, unrecognised, ignored, failed, excluded
 
 
@@ -109,6 +112,8 @@ class Catalog:
             if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
                 schema = resources.files("mempalace.palace").joinpath("schema.sql").read_text(encoding="utf-8")
                 connection.executescript(f"BEGIN; {schema} COMMIT;")
+            for statement in _LATER:
+                connection.execute(statement)
         except sqlite3.DatabaseError as error:
             connection.close()
             raise _damaged(error, path) from error

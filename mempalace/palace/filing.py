@@ -322,6 +322,7 @@ def remove_chunks(catalog: Catalog, numbers: list[int]) -> None:
     catalog.add_many("INSERT OR IGNORE INTO lexical_stale VALUES (?)", one)
     used = {int(row[0]) for row in catalog.rows_in("SELECT DISTINCT text FROM chunks WHERE text IN (?)", texts)}
     orphans = [(number,) for number in texts - used]
-    for table, column in (("texts", "id"), ("vectors", "text"), ("tokens", "text"), ("embed_queue", "text")):
-        catalog.add_many(f"DELETE FROM {table} WHERE {column} = ?", orphans)
+    catalog.add_many("DELETE FROM texts WHERE id = ?", orphans)
+    for table in ("vectors", "tokens", "refined", "embed_queue"):
+        catalog.add_many(f"DELETE FROM {table} WHERE text = ?", orphans)
     catalog.add_many("INSERT OR REPLACE INTO store_queue VALUES (?, 1)", orphans)

@@ -3,54 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from mempalace.chunk import Chunk, Kind, index_text
-from mempalace.embedding import Embedder, pack, pack_tokens, unpack
-from mempalace.model import Origin, Role
+from mempalace import late
+from mempalace.chunk import joined
+from mempalace.embedding import Embedder, pack, unpack
 from mempalace.palace import folder, vectors
 from mempalace.palace.catalog import Catalog
 from mempalace.palace.lexical import Entry, LexicalIndex
-from mempalace.transcript import Span
+from mempalace.palace.texts import CHUNK_COLUMNS, ChunkRow, first_chunks, seen_by_indexes
 
 FEWEST_TO_STORE = 500  # opening Chroma costs more than a CPU second; fewer vectors are scored exactly
 _EMBED_BATCH = 1_000
 _PAGE = 2_000
-
-_CHUNK_COLUMNS = (
-    "SELECT c.id, t.body, c.kind, c.time, c.spans, s.id, s.kind, s.format, s.project, s.project_name,"
-    " COALESCE(s.wing, s.project_name), c.last"
-    " FROM chunks c JOIN texts t ON t.id = c.text JOIN sessions s ON s.id = c.session"
-)
-
-
-_ROLES = {str(role): role for role in Role}
-_ORIGINS = {str(origin): origin for origin in Origin}
-_KINDS = {str(kind): kind for kind in Kind}
-
-
-def index_texts(catalog: Catalog, rows: list[Any]) -> Iterator[tuple[str, Chunk]]:
-    """What the indexes see of each row (of _CHUNK_COLUMNS), and its chunk, with positions in its own text."""
-    sessions = {row[5] for row in rows}
-    names: dict[int, dict[int, str]] = {}
-    for session, seq, name in catalog.rows_in(
-        "SELECT session, seq, name FROM messages WHERE name IS NOT NULL AND session IN (?)", sessions
-    ):
-        names.setdefault(session, {})[seq] = name
-    for row in rows:
-        moment = None if row[3] is None else datetime.fromtimestamp(row[3], UTC)
-        spans = tuple(
-            Span(start, end, message, _ROLES[role], _ORIGINS[origin])
-            for start, end, message, role, origin in orjson.loads(row[4])
-        )
-        chunk = Chunk(0, len(row[1]), _KINDS[row[2]], spans)
-        yield index_text(row[1], 0, chunk, moment, names.get(row[5], {})), chunk
-
 
 # --- lexical ------------------------------------------------------------------------------------------------
 
@@ -81,7 +48,7 @@ def _new_index(path: Path) -> LexicalIndex:
 def _entries(catalog: Catalog, after: int) -> Iterator[Entry]:
     """What is to be indexed of all chunks beyond a number."""
     while True:
-        rows = catalog.rows(f"{_CHUNK_COLUMNS} WHERE c.id > ? ORDER BY c.id LIMIT {_PAGE}", after)
+        rows = catalog.rows(f"{CHUNK_COLUMNS} WHERE c.id > ? ORDER BY c.id LIMIT {_PAGE}", after)
         if not rows:
             return
         yield from _entries_of_rows(catalog, rows)
@@ -90,23 +57,23 @@ def _entries(catalog: Catalog, after: int) -> Iterator[Entry]:
 
 def _entries_of(catalog: Catalog, chunks: list[int]) -> Iterator[Entry]:
     """What is to be indexed of those chunks that are still there."""
-    yield from _entries_of_rows(catalog, list(catalog.rows_in(f"{_CHUNK_COLUMNS} WHERE c.id IN (?)", chunks)))
+    yield from _entries_of_rows(catalog, list(catalog.rows_in(f"{CHUNK_COLUMNS} WHERE c.id IN (?)", chunks)))
 
 
 def _entries_of_rows(catalog: Catalog, rows: list[Any]) -> Iterator[Entry]:
-    for row, (text, chunk) in zip(rows, index_texts(catalog, rows), strict=True):
+    for row, (parts, chunk) in zip(map(ChunkRow._make, rows), seen_by_indexes(catalog, rows), strict=True):
         yield Entry(
-            chunk=row[0],
-            text=text,
-            kind=row[2],
-            scope=row[6],
-            format=row[7],
-            projects=tuple(sorted({name for name in (row[8], row[9]) if name})),
-            wing=row[10],
+            chunk=row.chunk,
+            text=joined(parts),
+            kind=row.kind,
+            scope=row.scope,
+            format=row.format,
+            projects=tuple(sorted({name for name in (row.project, row.project_name) if name})),
+            wing=row.wing,
             roles=tuple(sorted({str(span.role) for span in chunk.spans})),
-            session=row[5],
-            time=row[3],
-            last=row[11],
+            session=row.session,
+            time=row.time,
+            last=row.last,
         )
 
 
@@ -149,15 +116,15 @@ def embed_queued(catalog: Catalog, embedder: Embedder, on_batch: Callable[[int],
         ]
         if not queued:
             return total
-        rows = _first_chunks(catalog, queued)
-        texts = [text for text, _ in index_texts(catalog, rows)]
-        packed = pack(embedder.embed(texts)) if texts else []
+        rows = first_chunks(catalog, queued)
+        parts = [parts for parts, _ in seen_by_indexes(catalog, rows)]
+        packed = pack(embedder.embed([joined(one) for one in parts])) if parts else []
         with catalog.transaction():
-            numbers = [row[12] for row in rows]
+            numbers = [row.text for row in rows]
             catalog.add_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", list(zip(numbers, packed, strict=True)))
             catalog.add_many(
                 "INSERT OR REPLACE INTO tokens VALUES (?, ?)",
-                [(number, pack_tokens(text)) for number, text in zip(numbers, texts, strict=True)],
+                [(number, late.pack(one)) for number, one in zip(numbers, parts, strict=True)],
             )
             catalog.add_many("INSERT OR REPLACE INTO store_queue VALUES (?, 0)", [(number,) for number in numbers])
             catalog.add_many("DELETE FROM embed_queue WHERE text = ?", [(number,) for number in queued])
@@ -181,12 +148,6 @@ def _check_model(catalog: Catalog, embedder: Embedder) -> None:
             path=catalog.path,
             hint="make them again: mempalace rebuild --vectors",
         )
-
-
-def _first_chunks(catalog: Catalog, texts: list[int]) -> list[Any]:
-    """One chunk row for each text that still has one, with the text's number at the end."""
-    sql = _CHUNK_COLUMNS.replace(" FROM ", ", c.text FROM ", 1) + " WHERE c.text IN (?) GROUP BY c.text"
-    return list(catalog.rows_in(sql, texts))
 
 
 def store_queued(catalog: Catalog, palace: Path, *, fewest: int = FEWEST_TO_STORE) -> int:

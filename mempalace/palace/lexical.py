@@ -27,7 +27,7 @@ import tantivy
 from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, TextAnalyzer
 
 from mempalace.errors import PalaceDamaged, StoreError
-from mempalace.palace.tokens import analyzers, identifiers
+from mempalace.palace.tokens import analyzers, identifiers, weighted
 from mempalace.values import clean
 
 _HEAP_BYTES = 64 << 20
@@ -223,7 +223,7 @@ class LexicalIndex:
         """How many of the allowed chunks have every word that is wanted."""
         searcher = self._index.searcher()
         text = clean(" ".join([wanted.words, *wanted.phrases]))
-        words = _distinct(self._tools["meaningful"].analyze(text))
+        words = [stem for stem, weight in self._stems_of(text).items() if weight == 1]
         parts = [(Occur.Must, self._term("words", word)) for word in words[:_MOST_TERMS]]
         parts += [(Occur.Must, query) for query in self._unspaced(text)[:_MOST_TERMS]]
         if not parts:
@@ -231,6 +231,26 @@ class LexicalIndex:
         parts += [(Occur.Must, one) for one in self._filters(allowed)]
         with _told(self.path):
             return _total(searcher.search(Query.boolean_query(parts), limit=1, count=True))
+
+    def weights(self, text: str) -> dict[str, float]:
+        """Each word of a query, lower case, with how much it tells: its inverse document frequency, less for filler."""
+        searcher = self._index.searcher()
+        total = int(searcher.num_docs)
+        found: dict[str, float] = {}
+        for word, weight in weighted(self._tools["plain"].analyze(clean(text))):
+            frequency = max(
+                (searcher.doc_freq("words", stem) for stem in self._tools["words"].analyze(word)), default=total
+            )
+            found[word] = weight * math.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
+        return found
+
+    def _stems_of(self, text: str) -> dict[str, float]:
+        """The words of a query as the index knows them, each with how much it counts."""
+        found: dict[str, float] = {}
+        for word, weight in weighted(self._tools["plain"].analyze(text)):
+            for stem in self._tools["words"].analyze(word):
+                found[stem] = max(weight, found.get(stem, 0.0))
+        return found
 
     def stems(self, text: str) -> set[str]:
         """The words of a text as the index knows them."""
@@ -259,15 +279,20 @@ class LexicalIndex:
 
     def _free(self, text: str, searcher: tantivy.Searcher) -> list[Query]:
         """Queries for words of which any may occur: the rarest, if there are very many."""
-        words = _distinct(self._tools["meaningful"].analyze(text)) or _distinct(self._tools["words"].analyze(text))
         names, parts = identifiers(text)
-        words += [word for word in _distinct(self._tools["words"].analyze(" ".join(parts))) if word not in words]
+        words = self._stems_of(text)
+        for stem in self._tools["words"].analyze(" ".join(parts)):
+            words.setdefault(stem, 1.0)
         wholes = [word.lower() for word in names]
         if len(words) > _MOST_TERMS:
-            words = sorted(words, key=lambda word: searcher.doc_freq("words", word) or 1 << 62)[:_MOST_TERMS]
+            rarest = sorted(words, key=lambda stem: (searcher.doc_freq("words", stem) or 1 << 62) / words[stem])
+            words = {stem: words[stem] for stem in rarest[:_MOST_TERMS]}
         if len(wholes) > _MOST_TERMS:
             wholes = sorted(wholes, key=lambda word: searcher.doc_freq("whole", word) or 1 << 62)[:_MOST_TERMS]
-        queries = [self._term("words", word) for word in words]
+        queries = [
+            self._term("words", stem) if weight == 1 else Query.boost_query(self._term("words", stem), weight)
+            for stem, weight in words.items()
+        ]
         queries += [Query.boost_query(self._term("whole", word), 2.0) for word in wholes]
         in_order = self._tools["words"].analyze(text)
         if 1 < len(in_order) <= _LONGEST_PHRASE:
@@ -361,7 +386,3 @@ def _document(entry: Entry) -> Document:
     if last is not None:
         document.add_integer("last", math.floor(last))
     return document
-
-
-def _distinct(words: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(words))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from mempalace import embedding
+from mempalace import embedding, encoder, late
+from mempalace.embedding import Embedder
 from mempalace.errors import AmbiguousId, NotFound
 from mempalace.palace import folder
 from mempalace.palace.catalog import Catalog
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # Up to here all vectors are scored exactly (0.02 CPU seconds a 100,000); beyond, Chroma is asked for candidates.
 EXACT_LIMIT = 200_000
+_MOST_REMEMBERED = 20_000  # vectors of the sentence encoder, 400 bytes each
 _FEW = 2_000  # vectors that are rather looked up than all loaded
 
 
@@ -29,6 +31,7 @@ class PalaceReader:
     def __init__(self, palace: Path) -> None:
         folder.require(palace)
         self.palace = palace
+        self._remembered: dict[int, bytes] = {}
         self.catalog = Catalog.open(palace)
         try:
             self._generation = self.catalog.generation
@@ -65,7 +68,7 @@ class PalaceReader:
     def has_vectors(self) -> bool:
         """Whether there are vectors of the model that queries are embedded with."""
         made_by = self.catalog.get("vector_model")
-        return made_by == embedding.default().model_id and self.catalog.row("SELECT 1 FROM vectors LIMIT 1") is not None
+        return made_by == self.embedder.model_id and self.catalog.row("SELECT 1 FROM vectors LIMIT 1") is not None
 
     @cached_property
     def vectors(self) -> VectorTable:
@@ -107,6 +110,36 @@ class PalaceReader:
         table = self.vectors
         scores = zip(table.texts.tolist(), table.scores(query).tolist(), strict=True)
         return {text: score for text, score in scores if text in wanted}
+
+    def tokens(self, texts: Iterable[int]) -> dict[int, bytes]:
+        """The token ids of each of some texts that has been embedded, as `late.pack` gives them."""
+        rows = self.catalog.rows_in("SELECT text, ids FROM tokens WHERE text IN (?)", texts)
+        return {text: bytes(ids) for text, ids in rows if late.is_packed(ids)}
+
+    def encoded(self, texts: Iterable[int]) -> dict[int, bytes]:
+        """The vectors of the sentence encoder, packed, of each of some texts whose vector is kept or remembered."""
+        found = {text: self._remembered[text] for text in texts if text in self._remembered}
+        if self.catalog.get("refine_model") == encoder.model_id():
+            left = [text for text in texts if text not in found]
+            rows = self.catalog.rows_in("SELECT text, vector FROM refined WHERE text IN (?)", left)
+            found.update({text: bytes(vector) for text, vector in rows})
+        return found
+
+    def remember(self, vectors: dict[int, bytes]) -> None:
+        """Keep vectors of the sentence encoder for as long as this reader lives: a search writes nothing."""
+        self._remembered.update(vectors)
+        while len(self._remembered) > _MOST_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+
+    def encoded_query(self, text: str) -> NDArray[np.float32]:
+        """The vector of a query by the sentence encoder."""
+        row: NDArray[np.float32] = encoder.default().embed([text])[0]
+        return row
+
+    @property
+    def embedder(self) -> Embedder:
+        """What made the palace's vectors."""
+        return embedding.default()
 
     def find_session(self, prefix: str) -> int:
         """The number of the session whose id begins like that. Raises NotFound or AmbiguousId."""

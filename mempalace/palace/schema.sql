@@ -90,7 +90,9 @@ CREATE INDEX chunks_session ON chunks (session, seq);
 CREATE INDEX chunks_text ON chunks (text);
 
 CREATE TABLE vectors (text INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-CREATE TABLE tokens (text INTEGER PRIMARY KEY, ids BLOB NOT NULL);
+CREATE TABLE tokens (text INTEGER PRIMARY KEY, ids BLOB NOT NULL);   -- see late.py
+-- Vectors of the sentence encoder, as far as `refine` has come.
+CREATE TABLE IF NOT EXISTS refined (text INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 
 -- Work that is still to do, so that any of it can be stopped and taken up again.
 CREATE TABLE embed_queue (text INTEGER PRIMARY KEY, time REAL);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from tantivy import Filter, TextAnalyzer, TextAnalyzerBuilder
 from tantivy import Tokenizer as Tokenizers
@@ -23,9 +24,9 @@ def analyzers() -> dict[str, TextAnalyzer]:
     plain = (Filter.lowercase(), Filter.ascii_fold())
     return {
         "words": build(Tokenizers.simple(), *plain, Filter.stemmer("english")),
+        "plain": build(Tokenizers.simple(), Filter.lowercase()),
         "whole": build(Tokenizers.whitespace(), Filter.lowercase()),
         "chars": build(Tokenizers.regex(f"[{_UNSPACED}]")),
-        "meaningful": build(Tokenizers.simple(), *plain, Filter.stopword("english"), Filter.stemmer("english")),
     }
 
 
@@ -53,3 +54,27 @@ def identifiers(text: str) -> tuple[list[str], list[str]]:
         else:
             parts.append(_CAMEL_BORDER.sub(" ", word))
     return wholes, parts
+
+
+# Words of questions and sentences that say little about what is looked for. They count for less, not for nothing:
+# left out, they cost 0.03 of MRR on questions about code; counted in full, 0.03 on questions about talk.
+STOP_WORDS = frozenset(
+    """
+    a about above after again against all also am an and any are aren as at be because been before being below between
+    both but by can cannot could couldn d did didn do does doesn doing don down during each else even ever few for from
+    further get got had hadn has hasn have haven having he her here hers herself him himself his how i if in into is
+    isn it its itself just ll m ma me might more most must my myself need no nor not now of off on once only or other
+    our ours ourselves out over own re s same shall she should shouldn so some such t than that the their theirs them
+    themselves then there these they this those through to too under until up us ve very was wasn we were weren what
+    when where which while who whom whose why will with won would wouldn you your yours yourself yourselves
+    """.split()  # noqa: SIM905 - a list of strings would take a page
+)
+STOP_WEIGHT = 0.4
+
+
+def weighted(words: Iterable[str]) -> list[tuple[str, float]]:
+    """The distinct words of a query (in lower case), each with how much it counts: 1, or STOP_WEIGHT."""
+    distinct = list(dict.fromkeys(words))
+    if all(word in STOP_WORDS for word in distinct):
+        return [(word, 1.0) for word in distinct]
+    return [(word, STOP_WEIGHT if word in STOP_WORDS else 1.0) for word in distinct]

@@ -1,0 +1,5 @@
+"""`python -m mempalace`."""
+
+from mempalace.cli import main
+
+main()

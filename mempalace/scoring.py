@@ -1,0 +1,164 @@
+"""Candidates -> scores: every candidate is scored in every way, whichever leg found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from mempalace import embedding, encoder, late, ranking, wordpiece
+from mempalace.chunk import Kind, joined
+from mempalace.palace.lexical import Restriction, Wanted
+from mempalace.palace.reader import PalaceReader
+from mempalace.palace.texts import first_chunks, seen_by_indexes
+from mempalace.palace.tokens import STOP_WORDS
+from mempalace.ranking import Candidate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_MOST_WORDS = 64  # of a query, the most telling, for late interaction
+
+
+class Scorer:
+    """Gives candidates of one query their scores. With a role, only what that role says counts.
+
+    `indexes` says what took part; `query_vector` is None if vectors do not.
+    """
+
+    def __init__(
+        self, reader: PalaceReader, query: str, wanted: Wanted, role: str | None, *, lexical_only: bool
+    ) -> None:
+        self.reader = reader
+        self.query = query
+        self.wanted = wanted
+        self.role = role
+        self.lexical_only = lexical_only
+
+    @cached_property
+    def query_vector(self) -> NDArray[np.float32] | None:
+        """The vector of the free words; None if the model knows none of them."""
+        vector = self.reader.embedder.embed_query(self.wanted.words)
+        return vector if vector.any() else None
+
+    def score(self, candidates: list[Candidate], lexical: dict[int, float], *, vectors: bool) -> bool:
+        """Score all candidates, of which `lexical` has some; whether the sentence encoder took part."""
+        index = self.reader.lexical
+        missing = tuple(one.chunk for one in candidates if one.chunk not in lexical)
+        if missing and index is not None:
+            lexical = {**lexical, **index.search(self.wanted, Restriction(chunks=missing), len(missing)).scores}
+        if self.role is not None and index is not None:
+            lexical = self._of_role(candidates, lexical)
+        for one in candidates:
+            one.lexical = lexical.get(one.chunk, 0.0)
+        if self.lexical_only or not self.wanted.words:
+            ranking.score(candidates, self.query, self.wanted)
+            return False
+        if vectors:
+            self._add_cosines(candidates)
+        self._add_late(candidates)
+        ranking.score(candidates, self.query, self.wanted)
+        return self._rerank(candidates)
+
+    def _add_cosines(self, candidates: list[Candidate]) -> None:
+        """The cosine of each candidate's text; if a role was asked for, of what that role says in it."""
+        query = self.query_vector
+        if query is None:
+            return
+        if self.role is not None and self.reader.embedder is embedding.bundled():
+            found = (embedding.bundled().embed([one.said for one in candidates]) @ query).tolist()
+        else:
+            kept = self.reader.cosines(sorted({one.text for one in candidates}), query)
+            if self.reader.embedder is embedding.bundled():
+                others = [one for one in candidates if one.text not in kept]
+                seen = self._seen({one.text for one in others})
+                texts = sorted(seen)
+                made = embedding.bundled().embed([joined(seen[text]) for text in texts]) @ query
+                kept.update(zip(texts, made.tolist(), strict=True))
+            found = [kept.get(one.text, 0.0) for one in candidates]
+        for one, score in zip(candidates, found, strict=True):
+            one.vector = max(0.0, score)
+
+    def _add_late(self, candidates: list[Candidate]) -> None:
+        """How well the words of each candidate stand for those of the query."""
+        if self.role is not None:
+            packed = [late.pack(["", one.said]) for one in candidates]
+        else:
+            known = self.reader.tokens({one.text for one in candidates})
+            seen = self._seen({one.text for one in candidates} - known.keys())
+            known.update({text: late.pack(parts) for text, parts in seen.items()})
+            packed = [known[one.text] for one in candidates]
+        for one, score in zip(candidates, late.scores(self._query_tokens, packed), strict=True):
+            one.late = score
+
+    def _rerank(self, candidates: list[Candidate]) -> bool:
+        """What the sentence encoder says of the best candidates: of a query that says something, and of dialogue.
+
+        Tool output is no sentence: there the words go on standing for the meaning. What one role says in a
+        chunk has no vector of its own, so a search for a role goes without.
+        """
+        if self.role is not None or not self._is_sentence or not self.reader.embedder.is_reranked:
+            return False
+        best = ranking.best_texts(candidates)
+        if not best:
+            return False
+        talk = {one.text: one.words for one in best if one.kind == Kind.DIALOGUE}
+        cosines = {talk[text]: score for text, score in self._encoded(list(talk)).items()}
+        top = max(cosines.values(), default=1.0)
+        most = max((one.late for one in best), default=0.0) or 1.0
+        for one in best:
+            cosines.setdefault(one.words, top * one.late / most)
+        ranking.rerank(candidates, cosines)
+        return True
+
+    def _encoded(self, texts: list[int]) -> dict[int, float]:
+        """The cosine of some texts with the query by the sentence encoder: kept vectors, and what they lack."""
+        model = encoder.default()
+        query = self.reader.encoded_query(self.wanted.words)
+        found = self.reader.encoded(texts)
+        missing = self._seen(set(texts) - found.keys())
+        order = sorted(missing)
+        vectors = embedding.pack(model.embed([joined(missing[text]) for text in order])) if order else []
+        found.update(zip(order, vectors, strict=True))
+        self.reader.remember(dict(zip(order, vectors, strict=True)))
+        ids = sorted(found)
+        scores = embedding.unpack([found[text] for text in ids], model.dimensions) @ query
+        return dict(zip(ids, scores.tolist(), strict=True))
+
+    def _seen(self, texts: Iterable[int]) -> dict[int, list[str]]:
+        """What the indexes see of each of some texts."""
+        rows = first_chunks(self.reader.catalog, texts)
+        return {
+            row.text: parts for row, (parts, _) in zip(rows, seen_by_indexes(self.reader.catalog, rows), strict=True)
+        }
+
+    @cached_property
+    def _query_tokens(self) -> dict[int, float]:
+        """The token ids of the query, each with its weight."""
+        index = self.reader.lexical
+        words = index.weights(self.wanted.words) if index is not None else {}
+        telling = sorted(words, key=lambda word: -words[word])[:_MOST_WORDS]
+        found: dict[int, float] = {}
+        for word in telling:
+            for token in wordpiece.shared().ids(word):
+                found[token] = max(words[word], found.get(token, 0.0))
+        return found
+
+    @cached_property
+    def _is_sentence(self) -> bool:
+        """Whether the query says more than one word or identifier does: a single one is found by itself."""
+        words = self.wanted.words.casefold().split()
+        return sum(word.strip(".,;:!?'\"") not in STOP_WORDS for word in words) > 1
+
+    def _of_role(self, candidates: list[Candidate], lexical: dict[int, float]) -> dict[int, float]:
+        """Lexical scores by the share of the matching words that the role itself says."""
+        index = self.reader.lexical
+        assert index is not None
+        wanted = index.stems(self.query)
+        scores: dict[int, float] = {}
+        for one in candidates:
+            matching = wanted & index.stems(one.body)
+            share = len(matching & index.stems(one.said)) / len(matching) if matching else 0.0
+            scores[one.chunk] = lexical.get(one.chunk, 0.0) * share
+        return scores
