@@ -379,3 +379,20 @@ def chunks(palace: Path) -> int:
 def costs(seconds: Mapping[str, Sequence[float]]) -> str:
     """Median CPU milliseconds a query, by way."""
     return ", ".join(f"{leg} {1000 * statistics.median(times):.1f}" for leg, times in seconds.items()) + " CPU ms (p50)"
+
+
+_STOP_TEXT = """
+    about above after again all also and any are around because been before being below between both but can cannot
+    come could did does doing done down during each either else even ever every few for from further get gets give
+    goes going gone got had has have having her here him his how however into its itself just keep let lets like made
+    make many may maybe might more most much must need nor not now off okay one only other our out over own please put
+    really same see seem she should some something still such sure take than that the their them then there these they
+    thing things think this those through too under until use used using very want was way well were what when where
+    whether which while who whom whose why will with within without would yes yet you your
+"""
+_STOP_WORDS = frozenset(_STOP_TEXT.split())
+
+
+def content_words(text: str) -> set[str]:
+    """The distinct words of three letters or more that are no stop words, lower case."""
+    return set(re.findall(r"[^\W\d_]{3,}", text.casefold())) - _STOP_WORDS
