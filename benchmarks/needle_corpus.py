@@ -5,7 +5,9 @@
                   letters), but at most half of its own, and no three words in a row
     paraphrase    the harder questions to the same answers: not one content word is shared
     identifiers   tokens of which other sessions hold look-alikes: one sign, one part or one line number differs
-    tool          what a command printed, among other lines of output; other sessions ran the same commands
+    tool          [question, harder question or nothing, command, line of output], among other lines of output; other
+                  sessions ran the same commands. A question shares a content word with command or line, and no three
+                  words in a row with the line; a harder one (class "tool paraphrase") not one
     dates         the same statement on three dates; the filter decides which is meant
     languages     question and answer in one language with shared words; other sessions mention each topic three
                   times without the answer. English is the parallel set
@@ -38,17 +40,18 @@ _DATED = tuple(name for name in needle_formats.WRITERS if name != "markdown")
 
 @dataclass(frozen=True, slots=True)
 class Needle:
-    """A question and the words that a right hit holds."""
+    """A question and the words that a right hit holds. Questions of one group are in the same half."""
 
     name: str
     kind: str
     question: str
     proof: str
+    group: str
     filters: dict[str, Any] = field(default_factory=dict)
 
     @property
     def half(self) -> str:
-        return common.half_of(self.name)
+        return common.half_of(self.group)
 
 
 @dataclass(slots=True)
@@ -71,9 +74,10 @@ def build(haystack: int = 420) -> Corpus:
 
 
 def write(corpus: Corpus, folder: Path) -> str:
-    """Write the files; the sha256 of all of them."""
+    """Write the files; the sha256 of all of them and of the questions."""
     needle_formats.write(corpus.talks, folder)
-    whole = hashlib.sha256()
+    asked = [[one.name, one.question, one.proof, str(sorted(one.filters.items()))] for one in corpus.needles]
+    whole = hashlib.sha256(json.dumps(asked).encode())
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         whole.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()
@@ -114,20 +118,26 @@ def _dialogue(corpus: Corpus, words: Any) -> None:
         said = f"{person} {assistant}"
         if not 0 < shared(question, said) <= 1 / 2 or shared(harder, said) or quotes(question, said):
             raise SystemExit(f"question {number} of dialogue.jsonl breaks the rule: {question} {harder}")
-        corpus.talks.append(_talk(f"dialogue-{number:02}", [Exchange(person, assistant)], words))
-        corpus.needles.append(Needle(f"dialogue-{number:02}", "dialogue", question, person))
-        corpus.needles.append(Needle(f"paraphrase-{number:02}", "paraphrase", harder, person))
+        group = f"dialogue-{number:02}"
+        corpus.talks.append(_talk(group, [Exchange(person, assistant)], words))
+        corpus.needles.append(Needle(f"dialogue-{number:02}", "dialogue", question, person, group))
+        corpus.needles.append(Needle(f"paraphrase-{number:02}", "paraphrase", harder, person, group))
 
 
 def _tools(corpus: Corpus, words: Any) -> None:
-    for number, (question, command, output) in enumerate(_lines("tool.jsonl")):
+    for number, (question, harder, command, output) in enumerate(_lines("tool.jsonl")):
         name = f"tool-{number:02}"
+        said = f"{command} {output}"
+        if not shared(question, said) or quotes(question, output) or shared(harder, said):
+            raise SystemExit(f"question {number} of tool.jsonl breaks the rule: {question} {harder}")
         chance = common.stable(name)
         lines = [_printed(chance, words)[1] for _ in range(4 + chance.randrange(6))]
         lines.insert(chance.randrange(len(lines)), output)
         exchange = Exchange("Run that and tell me.", "Done, see above.", command, "\n".join(lines))
         corpus.talks.append(_talk(name, [exchange], words, formats=_CODING))
-        corpus.needles.append(Needle(name, "tool output", question, output, {"include": ["tool"]}))
+        corpus.needles.append(Needle(name, "tool output", question, output, name, {"include": ["tool"]}))
+        if harder:
+            corpus.needles.append(Needle(f"{name}-p", "tool paraphrase", harder, output, name, {"include": ["tool"]}))
 
 
 _SERIES = (
@@ -156,7 +166,7 @@ def _dates(corpus: Corpus, words: Any) -> None:
             talk = _talk(name, [Exchange("For the log of today.", proof)], words, formats=_DATED)
             talk.start = day
             corpus.talks.append(talk)
-            corpus.needles.append(Needle(name, "dates", question, proof, window))
+            corpus.needles.append(Needle(name, "dates", question, proof, f"date-{number:02}", window))
 
 
 def _languages(corpus: Corpus, words: Any) -> None:
@@ -166,7 +176,7 @@ def _languages(corpus: Corpus, words: Any) -> None:
             name = f"{language}-{number:02}"
             opener = words["openers"][language][number % 4]
             corpus.talks.append(_talk(name, [Exchange(opener, fact)], words))
-            corpus.needles.append(Needle(name, f"language {language}", question, fact))
+            corpus.needles.append(Needle(name, f"language {language}", question, fact, f"language-{number:02}"))
             corpus.strays += [
                 Exchange(words["openers"][language][at], mention.format(topic=topic))
                 for at, mention in enumerate(words["mentions"][language])
@@ -195,7 +205,7 @@ def _identifiers(corpus: Corpus, words: Any) -> None:
         sentence = _SENTENCES[number % len(_SENTENCES)]
         exchange = Exchange("What was it in the end?", sentence.format(exact))
         corpus.talks.append(_talk(name, [exchange], words))
-        corpus.needles.append(Needle(name, "identifiers", exact, sentence.format(exact)))
+        corpus.needles.append(Needle(name, "identifiers", exact, sentence.format(exact), name))
         for at, other in enumerate(alike):
             again = f" Again {other}, as before." if at == 0 else ""
             said = _SENTENCES[(number + at) % len(_SENTENCES)].format(other) + again

@@ -5,7 +5,8 @@
 The corpus is made from committed templates (needle_corpus.py says how), the same on every machine: files -> Palace.mine
 -> Palace.search. With --corpus the real logs of DIR/data/real-logs.tar.xz lie around them too. A hit is right if it
 holds the words that answer. R@k: share of the questions with a right hit among the first k; MRR over the first ten. The
-default view is measured: at most three hits a session. Halves by the hash of the question's name.
+default view is measured: at most three hits a session. Halves by the hash of the answer's name: both questions to one
+answer, the dates of one series and the languages of one fact are in the same half.
 """
 
 from __future__ import annotations

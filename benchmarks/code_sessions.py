@@ -1,7 +1,7 @@
 """Code sessions: real prompts as queries; the answers are indexed, the prompts are not.
 
-    python benchmarks/code.py --corpus DIR [--json FILE]     unpacks DIR/data/real-logs.tar.xz
-    python benchmarks/code.py --logs DIR                     or logs that are unpacked already
+    python benchmarks/code_sessions.py --corpus DIR [--json FILE]     unpacks DIR/data/real-logs.tar.xz
+    python benchmarks/code_sessions.py --logs DIR                     or logs that are unpacked already
 
 A prompt is the best real question that there is to its answer, but it stands beside the answer in the log, and in
 the same chunk. So the logs are written anew: in every record that is not the assistant's, a text that is a
