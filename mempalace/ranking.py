@@ -15,14 +15,21 @@ from mempalace.transcript import unquote
 
 # Chosen on halves of LoCoMo and of real code sessions, checked on the others (benchmarks/README.md). Each score is
 # divided by its maximum among the candidates; fusion of ranks was worse.
-LEXICAL_WEIGHT = 0.35
-VECTOR_WEIGHT = 0.15
-LATE_WEIGHT = 0.5
+LEXICAL_WEIGHT, VECTOR_WEIGHT, LATE_WEIGHT = 0.35, 0.15, 0.5
+# For a query in words that the models do not know; other scripts and languages stand on the lexical leg.
+UNKNOWN_WEIGHTS = (0.6, 0.15, 0.25)
 RERANK_WEIGHT = 0.5
 RERANKED = 20
+# A query of which even the best candidate has few words is vague: the words are worth less, the meaning more, and
+# more candidates are worth the slow model.
+VAGUE = 0.7
+RERANKED_IF_VAGUE = 60
+CLEAR = 0.75
+LATE_FULL = 0.8  # late interaction of a good candidate; what is far below it is not stretched to a full score
 SESSION_PRIOR = 0.3
 LITERAL_BONUS = 1.0
 LITERAL_WORD_BONUS = 0.3
+INSIDE_A_WORD = 0.5  # of the bonus, where the query is a part of a longer word
 MOST_PER_SESSION = 3
 
 SpanRow = tuple[int, int, int, str, str]
@@ -74,24 +81,44 @@ def fold(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def score(candidates: Sequence[Candidate], query: str, wanted: Wanted) -> None:
-    """Give every candidate its score from those of the legs; what holds the query literally comes first."""
+def score(candidates: Sequence[Candidate], query: str, wanted: Wanted, *, known: bool = True) -> None:
+    """Give every candidate its score from those of the legs; what holds the query literally comes first.
+
+    `known` says whether the models know the query's words.
+    """
+    lexical, vector, late = (LEXICAL_WEIGHT, VECTOR_WEIGHT, LATE_WEIGHT) if known else UNKNOWN_WEIGHTS
     best_lexical = _best(one.lexical for one in candidates)
     best_vector = _best(one.vector for one in candidates)
-    best_late = _best(one.late for one in candidates)
+    best_late = max(_best(one.late for one in candidates), LATE_FULL)
     needle, whole = fold(wanted.words), fold(query)
     bonus = LITERAL_WORD_BONUS if needle.isalpha() else LITERAL_BONUS
     for one in candidates:
         one.rerank = None
         one.score = (
-            LEXICAL_WEIGHT * one.lexical / best_lexical
-            + VECTOR_WEIGHT * one.vector / best_vector
-            + LATE_WEIGHT * one.late / best_late
+            lexical * one.lexical / best_lexical + vector * one.vector / best_vector + late * one.late / best_late
         )
         if needle:
-            spoken = one.spoken
-            one.score += bonus * (needle in spoken or whole in spoken)
+            one.score += bonus * max(_literally(needle, one.spoken), _literally(whole, one.spoken))
     _add_session_prior(candidates)
+
+
+def _literally(needle: str, text: str) -> float:
+    """1 if a text holds the needle, less if only inside of a word, 0 if not at all."""
+    at = text.find(needle)
+    if at < 0:
+        return 0.0
+    while at >= 0:
+        end = at + len(needle)
+        inside = at > 0 and _is_word(text[at - 1]) and _is_word(needle[0])
+        if not inside and not (end < len(text) and _is_word(text[end]) and _is_word(needle[-1])):
+            return 1.0
+        at = text.find(needle, at + 1)
+    return INSIDE_A_WORD
+
+
+def _is_word(char: str) -> bool:
+    """Whether a character belongs to a word of a script that has spaces."""
+    return char.isascii() and (char.isalnum() or char == "_")
 
 
 def _best(scores: Iterable[float]) -> float:
@@ -100,10 +127,11 @@ def _best(scores: Iterable[float]) -> float:
 
 def best_texts(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The candidates that are worth the slow model: the best so many, each text once."""
+    most = RERANKED_IF_VAGUE if _best(one.late for one in candidates) < VAGUE else RERANKED
     found: dict[bytes, Candidate] = {}
     for one in in_order(candidates):
         found.setdefault(one.words, one)
-        if len(found) == RERANKED:
+        if len(found) == most:
             break
     return list(found.values())
 
@@ -111,11 +139,12 @@ def best_texts(candidates: Sequence[Candidate]) -> list[Candidate]:
 def rerank(candidates: Sequence[Candidate], cosines: Mapping[bytes, float]) -> None:
     """Add what the slow model says of the best texts, by the hash of their words. No score gets smaller."""
     best = _best(cosines.values())
+    weight = RERANK_WEIGHT + max(0.0, CLEAR - _best(one.late for one in candidates))
     for one in candidates:
         cosine = cosines.get(one.words)
         if cosine is not None:
             one.rerank = max(cosine, 0.0)
-            one.score += RERANK_WEIGHT * one.rerank / best
+            one.score += weight * one.rerank / best
 
 
 def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:

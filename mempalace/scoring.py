@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_PUNCTUATION = ".,;:!?'\"()"
+_MOST_PIECES = 2
 _MOST_WORDS = 64  # of a query, the most telling, for late interaction
 
 
@@ -58,7 +60,7 @@ class Scorer:
         if vectors:
             self._add_cosines(candidates)
         self._add_late(candidates)
-        ranking.score(candidates, self.query, self.wanted)
+        ranking.score(candidates, self.query, self.wanted, known=self._is_known)
         return self._rerank(candidates)
 
     def _add_cosines(self, candidates: list[Candidate]) -> None:
@@ -145,11 +147,22 @@ class Scorer:
                 found[token] = max(words[word], found.get(token, 0.0))
         return found
 
-    @cached_property
+    @property
     def _is_sentence(self) -> bool:
-        """Whether the query says more than one word or identifier does: a single one is found by itself."""
-        words = self.wanted.words.casefold().split()
-        return sum(word.strip(".,;:!?'\"") not in STOP_WORDS for word in words) > 1
+        """Whether the query is one for the sentence encoder: a single word or identifier is found by itself."""
+        return len(self._telling) > 1 and self._is_known
+
+    @cached_property
+    def _is_known(self) -> bool:
+        """Whether the models know at least half of the query's words: what they must spell out is another language."""
+        tokens = wordpiece.shared()
+        known = [word for word in self._telling if tokens.knows(word, _MOST_PIECES)]
+        return 2 * len(known) >= len(self._telling)
+
+    @cached_property
+    def _telling(self) -> list[str]:
+        words = [word.strip(_PUNCTUATION) for word in self.wanted.words.casefold().split()]
+        return [word for word in words if word and word not in STOP_WORDS]
 
     def _of_role(self, candidates: list[Candidate], lexical: dict[int, float]) -> dict[int, float]:
         """Lexical scores by the share of the matching words that the role itself says."""

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mempalace import hits, ranking
+from mempalace.chunk import Kind
 from mempalace.errors import UsageError
 from mempalace.formats import registry as formats
 from mempalace.palace.lexical import Restriction, Wanted
@@ -147,7 +148,13 @@ class _Search:
         if index is None:
             return {}
         self.indexes.append("lexical")
-        return index.search(self.wanted, self.allowed, depth).scores
+        kinds = self.allowed.kinds
+        if kinds == (_DIALOGUE,):
+            return index.search(self.wanted, self.allowed, depth).scores
+        # Neither dialogue nor what was asked for beside it may crowd out the other.
+        others = tuple(kind for kind in (kinds or tuple(map(str, Kind))) if kind != _DIALOGUE)
+        found = index.search(self.wanted, replace(self.allowed, kinds=others), depth).scores
+        return {**index.search(self.wanted, replace(self.allowed, kinds=(_DIALOGUE,)), depth).scores, **found}
 
     def _vector(self, depth: int) -> dict[int, float]:
         """Chunks by exact cosine. Phrases are literal: then only what the lexical index found counts."""
