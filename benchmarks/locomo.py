@@ -102,6 +102,11 @@ def _conversation(number: int, value: dict[str, Any]) -> Conversation:
     return made
 
 
+def day_of(session: str) -> str:
+    """The day of a session, by its key."""
+    return f"{datetime.fromtimestamp(float(session.partition('/')[2]), UTC):%Y-%m-%d}"
+
+
 def export(folder: Path, conversations: Iterable[Conversation]) -> Path:
     """Write a Slack export with a channel for each conversation."""
     channels, users = [], []
