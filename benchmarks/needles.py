@@ -25,7 +25,6 @@ import mempalace
 
 METRICS = ("R@1", "R@5", "MRR")
 LIMIT = 10
-_WITH_FILTERS = ("hybrid", "lexical")  # the vector leg alone is compared where no filter is asked for
 _LANGUAGES = {
     "en": "English",
     "de": "German",
@@ -124,7 +123,7 @@ def main() -> None:
         runs = {}
         with common.Asked(folder / "palace", arguments.work) as asked:
             for leg in arguments.legs.split(","):
-                fitting = [one for one in corpus.needles if leg in _WITH_FILTERS or not one.filters]
+                fitting = [one for one in corpus.needles if common.takes_filters(leg) or not one.filters]
                 runs[leg] = ask(asked, fitting, leg)
                 common.progress(f"{leg}: done")
             told["cost"] = common.costs(asked.seconds)
