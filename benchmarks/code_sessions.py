@@ -193,8 +193,8 @@ def show(runs: Mapping[str, dict[str, dict[str, Any]]]) -> None:
     for half in ("all", "tuned", "held-out"):
         for name in runs:
             if "hybrid" in runs and not name.startswith("hybrid"):
-                kept = {key: one for key, one in runs["hybrid"].items() if half in ("all", one["half"])}
-                print(f"{half:8} hybrid - {name}, MRR {common.paired(kept, runs[name], 'MRR')}")
+                part = {key: one for key, one in runs["hybrid"].items() if half in ("all", one["half"])}
+                print(f"{half:8} hybrid - {name}, MRR {common.paired(part, runs[name], 'MRR')}")
     print()
 
 

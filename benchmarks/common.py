@@ -89,12 +89,7 @@ class Asked:
         return found
 
     def _product(self, query: str, limit: int, leg: str, capped: bool, filters: dict[str, Any]) -> list[Found]:
-        if leg == "lexical":
-            filters = {**filters, "lexical_only": True}
-        elif leg != "hybrid":
-            if "legs" not in _PARAMETERS:
-                raise SystemExit(f"this version's search takes no legs: {leg}")
-            filters = {**filters, "legs": tuple(leg.split("+"))}
+        filters = {**filters, **options_of(leg)}
         with _uncapped(capped) as extra:
             hits = self._palace.search(query, limit, **filters, **extra)
         return [Found(hit.chunk_id, hit.session_id, hit.text) for hit in hits]
@@ -148,6 +143,22 @@ class Asked:
         return found
 
 
+def options_of(leg: str) -> dict[str, Any]:
+    """What `Palace.search` is given to use these legs only."""
+    if leg == "hybrid":
+        return {}
+    if leg == "lexical" and "lexical_only" in _PARAMETERS:
+        return {"lexical_only": True}
+    if "legs" not in _PARAMETERS:
+        raise SystemExit(f"this version's search takes no legs: {leg}")
+    return {"legs": tuple(leg.split("+"))}
+
+
+def takes_filters(leg: str) -> bool:
+    """Whether a way to search is the product's own, which knows filters."""
+    return leg != "minilm" and (leg != "vector" or "legs" in _PARAMETERS)
+
+
 @contextmanager
 def _uncapped(capped: bool) -> Iterator[dict[str, Any]]:
     """What lifts the limit of hits per session: the parameter for it, or (before there was one) the constant."""
@@ -191,7 +202,7 @@ class Encoder:
     _WINDOW = 256
 
     def __init__(self, chunks: Sequence[tuple[int, str]], work: Path | None) -> None:
-        import onnxruntime
+        import onnxruntime  # type: ignore[import-untyped]
         from tokenizers import Tokenizer
 
         options = onnxruntime.SessionOptions()

@@ -6,7 +6,8 @@
 
 Prints, for each run that both files have and each metric, the mean before and after, the mean difference with its
 95 % interval (10,000 resamplings of the questions), and how many questions became better and worse: in all, and for
-each half. Files over different corpora are refused.
+each half (or `--by class`, `--by category`). Files over different corpora are refused. Of LoCoMo's questions those of
+category 5, which have no answer, are left out unless asked for.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="one or two result files")
     parser.add_argument("--runs", nargs=2, metavar="RUN", help="compare these two runs, of one file or of both")
+    parser.add_argument("--by", default="half", choices=GROUPS, help="compare these groups too (default half)")
+    parser.add_argument("--category-5", action="store_true", help="LoCoMo: count questions without an answer as well")
     parser.add_argument("--metric", action="append", metavar="NAME", help="only these metrics")
     arguments = parser.parse_args()
     if len(arguments.files) > 2 or (len(arguments.files) == 1 and arguments.runs is None):
@@ -39,7 +42,7 @@ def main() -> None:
         if before not in first["runs"] or after not in second["runs"]:
             parser.error(f"no such run; there are: {', '.join(sorted({*first['runs'], *second['runs']}))}")
         print(f"\n{before}" if before == after else f"\n{before} -> {after}")
-        compare(first["runs"][before], second["runs"][after], arguments.metric)
+        compare(first["runs"][before], second["runs"][after], arguments)
 
 
 def pairs(first: Mapping[str, Any], second: Mapping[str, Any], wanted: list[str] | None) -> Iterator[tuple[str, str]]:
@@ -50,18 +53,23 @@ def pairs(first: Mapping[str, Any], second: Mapping[str, Any], wanted: list[str]
         yield from ((name, name) for name in first["runs"] if name in second["runs"])
 
 
-def compare(before: Mapping[str, Any], after: Mapping[str, Any], wanted: list[str] | None) -> None:
+def compare(before: Mapping[str, Any], after: Mapping[str, Any], arguments: argparse.Namespace) -> None:
     """Print the lines of one pair of runs."""
-    metrics = [name for name in next(iter(before.values()), {}) if name not in GROUPS]
-    halves = sorted({one.get("half", "") for one in before.values()} - {""})
-    for half in ["", *halves]:
-        kept = {name: one for name, one in before.items() if name in after and half in ("", one.get("half"))}
+    both = {
+        name: one
+        for name, one in before.items()
+        if name in after and (arguments.category_5 or one.get("category") != 5)
+    }
+    metrics = [name for name in next(iter(both.values()), {}) if name not in GROUPS]
+    groups = {str(one[arguments.by]) for one in both.values() if arguments.by in one}
+    for group in ["all", *sorted(groups)]:
+        kept = {name: one for name, one in both.items() if group in ("all", str(one.get(arguments.by)))}
         for metric in metrics:
-            if wanted is None or metric in wanted:
+            if arguments.metric is None or metric in arguments.metric:
                 old = common.mean(float(one[metric]) for one in kept.values())
                 new = common.mean(float(after[name][metric]) for name in kept)
                 change = common.paired({name: after[name] for name in kept}, kept, metric)
-                print(f"  {half or 'all':9} n {len(kept):5}  {metric:8} {old:.3f} -> {new:.3f}  {change}")
+                print(f"  {group:16} n {len(kept):5}  {metric:9} {old:.3f} -> {new:.3f}  {change}")
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ def ways(folder: Path) -> dict[str, dict[str, Any]]:
         " include tool": {"include": ["tool"]},
     }
     found = {f"hybrid{name}": options for name, options in filters.items()}
-    return found | {f"lexical{name}": {**options, "lexical_only": True} for name, options in filters.items()}
+    return found | {f"lexical{name}": {**options, **common.options_of("lexical")} for name, options in filters.items()}
 
 
 def warm(folder: Path) -> dict[str, dict[str, dict[str, float]]]:

@@ -29,6 +29,7 @@ from typing import Any
 import common
 
 import mempalace
+from mempalace.transcript import unquote
 
 METRICS = ("sR@5", "sR@10", "tR@5", "tR@10", "MRR", "NDCG@10")
 LIMIT = 50  # hits asked for: ten different sessions are nearly always among them
@@ -102,6 +103,11 @@ def _conversation(number: int, value: dict[str, Any]) -> Conversation:
     return made
 
 
+def day_of(session: str) -> str:
+    """The day of a session, by its key."""
+    return f"{datetime.fromtimestamp(float(session.partition('/')[2]), UTC):%Y-%m-%d}"
+
+
 def export(folder: Path, conversations: Iterable[Conversation]) -> Path:
     """Write a Slack export with a channel for each conversation."""
     channels, users = [], []
@@ -142,7 +148,7 @@ def _kept(palace: Path) -> Iterable[tuple[str, str, str]]:
     )
     for session, key, spans, body in found:
         for start, end, message, *_ in json.loads(spans):
-            yield key, speakers[session * 1_000_000 + message], common.unquote(body[start:end])
+            yield key, speakers[session * 1_000_000 + message], unquote(body[start:end])
 
 
 def ranked(hits: list[common.Found], question: Question, conversations: Mapping[int, Conversation]) -> dict[str, Any]:
@@ -172,7 +178,7 @@ def _covers(hit: common.Found, own: Mapping[str, Mapping[str, str]], evidence: f
     wanted = {turn: turns[turn] for turn in evidence & turns.keys()}
     if not wanted:
         return set()
-    lines = {common.unquote(part) for part in hit.text.split("\n\n")}
+    lines = {unquote(part) for part in hit.text.split("\n\n")}
     words = common.words_of(hit)
     return {turn for turn, line in wanted.items() if line in lines or line in words}
 

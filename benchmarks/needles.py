@@ -25,7 +25,6 @@ import mempalace
 
 METRICS = ("R@1", "R@5", "MRR")
 LIMIT = 10
-_WITH_FILTERS = ("hybrid", "lexical")  # the vector leg alone is compared where no filter is asked for
 _LANGUAGES = {
     "en": "English",
     "de": "German",
@@ -60,19 +59,19 @@ def ask(asked: common.Asked, needles: Iterable[Needle], leg: str) -> dict[str, d
         hits = asked.search(one.question, LIMIT, leg, capped=True, **one.filters)
         proof = squeeze(one.proof)
         rank = next((rank for rank, hit in enumerate(hits, 1) if proof in squeeze(common.words_of(hit))), None)
-        found[one.name] = {
-            "half": one.half,
-            "class": one.kind,
-            "R@1": float(rank == 1),
-            "R@5": float(rank is not None and rank <= 5),
-            "MRR": 1 / rank if rank else 0.0,
-        }
+        found[one.name] = {"half": one.half, "class": one.kind, **figures(rank)}
     return found
 
 
+def figures(rank: int | None) -> dict[str, float]:
+    """The metrics of a right hit's rank; None if there is none."""
+    first, fifth = float(rank == 1), float(rank is not None and rank <= 5)
+    return {"R@1": first, "R@5": fifth, "MRR": 1 / rank if rank else 0.0}
+
+
 def show(runs: Mapping[str, dict[str, dict[str, Any]]], needles: list[Needle]) -> None:
-    """Print the tables by class and half, and the questions that the first run misses."""
-    kinds = list(dict.fromkeys(one.kind for one in needles))
+    """Print the tables by class and half, and which of these questions the first run misses."""
+    kinds = list(dict.fromkeys(one["class"] for values in runs.values() for one in values.values()))
     for leg, values in runs.items():
         print(leg)
         lines = []
@@ -82,6 +81,8 @@ def show(runs: Mapping[str, dict[str, dict[str, Any]]], needles: list[Needle]) -
             lines.append([_named(kind), *common.means(kept, METRICS), *halves])
         lines.append(["all", *common.means(values.values(), METRICS), "", ""])
         common.table(["", "n", *METRICS, "R@5 tuned", "R@5 held out"], lines)
+    if not needles:
+        return
     leg, values = next(iter(runs.items()))
     missed = [one for one in needles if one.name in values and not values[one.name][_wanted(one)]]
     print(f"{leg}: not found (identifiers: not first; others: not among five)")
@@ -122,7 +123,7 @@ def main() -> None:
         runs = {}
         with common.Asked(folder / "palace", arguments.work) as asked:
             for leg in arguments.legs.split(","):
-                fitting = [one for one in corpus.needles if leg in _WITH_FILTERS or not one.filters]
+                fitting = [one for one in corpus.needles if common.takes_filters(leg) or not one.filters]
                 runs[leg] = ask(asked, fitting, leg)
                 common.progress(f"{leg}: done")
             told["cost"] = common.costs(asked.seconds)
