@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from mempalace import models, wordpiece
@@ -85,12 +85,22 @@ class StaticEmbedder:
         row: NDArray[np.float32] = self.embed([text])[0]
         return row
 
-    def word_vectors(self, ids: Sequence[int] | NDArray[np.uint16]) -> Matrix:
-        """The vectors of some tokens, of unit length, zero for the unknown one: shape (tokens, dimensions)."""
+    def word_cosines(self, ids: NDArray[np.int64], others: Sequence[int]) -> Matrix:
+        """The cosine of each token with each of some others, zero for the unknown one: shape (ids, others)."""
+        tokens = self._rows[ids].astype(self._scales.dtype)
+        cosines: Matrix = tokens @ self._rows[list(others)].astype(self._scales.dtype).T
+        cosines *= self._inverse_norms[ids][:, None]
+        cosines *= self._inverse_norms[list(others)]
+        return cosines
+
+    @cached_property
+    def _inverse_norms(self) -> NDArray[np.float32]:
         import numpy as np
 
-        tokens = np.asarray(ids, dtype=np.int64)
-        return normalise(np.where(tokens[:, None] == self._unknown, 0, self._rows[tokens]).astype(np.float32))
+        squares = np.einsum("ij,ij->i", self._rows, self._rows, dtype=np.int32)
+        norms: NDArray[np.float32] = (1 / np.sqrt(np.maximum(squares, 1))).astype(np.float32)
+        norms[self._unknown] = 0
+        return norms
 
 
 def normalise(matrix: Matrix) -> Matrix:

@@ -46,11 +46,13 @@ def scores(query: Mapping[int, float], texts: Sequence[bytes]) -> list[float]:
     borders = np.flatnonzero(ids == _BORDER)
     sizes = np.array([len(text) // 2 for text in texts])
     first = np.searchsorted(borders, np.concatenate([[0], np.cumsum(sizes)[:-1]]))  # segment where a text begins
-    kinds, places = np.unique(ids, return_inverse=True)
-    similar = np.zeros((len(kinds), len(weights)), dtype=np.float32)
-    known = int(np.searchsorted(kinds, _BORDER))
+    present = np.zeros(_BORDER + 1, dtype=bool)
+    present[ids] = True
+    kinds = np.flatnonzero(present)
+    places = (np.cumsum(present) - 1)[ids]
     model = embedding.bundled()
-    similar[:known] = np.maximum(model.word_vectors(kinds[:known]) @ model.word_vectors(list(query)).T, 0)
+    similar = np.zeros((len(kinds), len(weights)), dtype=np.float32)  # a border's row stays zero
+    similar[:-1] = np.maximum(model.word_cosines(kinds[:-1], list(query)), 0)
     by_segment = np.maximum.reduceat(similar[places], borders, axis=0)
     whole = np.maximum.reduceat(by_segment, first, axis=0) @ weights
     lengths = np.diff(np.append(first, len(borders)))

@@ -98,12 +98,15 @@ def score(candidates: Sequence[Candidate], query: str, wanted: Wanted, *, known:
             lexical * one.lexical / best_lexical + vector * one.vector / best_vector + late * one.late / best_late
         )
         if needle:
-            one.score += bonus * max(_literally(needle, one.spoken), _literally(whole, one.spoken))
+            one.score += bonus * max(_literally(part, one) for part in {needle, whole})
     _add_session_prior(candidates)
 
 
-def _literally(needle: str, text: str) -> float:
-    """1 if a text holds the needle, less if only inside of a word, 0 if not at all."""
+def _literally(needle: str, one: Candidate) -> float:
+    """1 if a candidate holds the needle, less if only inside of a word, 0 if not at all."""
+    if needle.partition(" ")[0] not in one.body.casefold():
+        return 0.0  # as most do, and folding a text costs more
+    text = one.spoken
     at = text.find(needle)
     if at < 0:
         return 0.0

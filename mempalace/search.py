@@ -187,40 +187,32 @@ class _Search:
 
     def _nearest_allowed(self, query: NDArray[np.float32], limit: int) -> dict[int, float]:
         """The nearest of the dialogue chunks that the filters allow."""
-        where, values = self._where()
-        rows = self.catalog.rows(
-            "SELECT c.id, c.text FROM chunks c JOIN sessions s ON s.id = c.session"
-            f" WHERE c.kind = 'dialogue' AND {where} ORDER BY c.id",
-            *values,
-        )
-        scores = self.reader.cosines(sorted({text for _, text in rows}), query)
-        chunks = {chunk: scores[text] for chunk, text in rows if text in scores}
-        return dict(sorted(chunks.items(), key=lambda item: (-item[1], item[0]))[:limit])
-
-    def _where(self) -> tuple[str, list[Any]]:
-        """The restriction as SQL over chunks c and sessions s."""
         allowed = self.allowed
-        parts, values = ["1"], []
-        for column, names in (("s.kind", allowed.scopes), ("s.format", allowed.formats), ("s.id", allowed.sessions)):
+        sessions = self._sessions_allowed()
+        table = self.reader.dialogue_of(sessions)
+        mask = table.allowed(sessions, allowed.roles, allowed.since, allowed.until)
+        chunks, texts = table.chunks[mask].tolist(), table.texts[mask].tolist()
+        scores = self.reader.cosines(sorted(set(texts)), query)
+        found = {chunk: scores[text] for chunk, text in zip(chunks, texts, strict=True) if text in scores}
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0]))[:limit])
+
+    def _sessions_allowed(self) -> list[int]:
+        """The sessions that the filters allow."""
+        allowed = self.allowed
+        parts, values = ["1"], list[Any]()
+        for column, names in (("kind", allowed.scopes), ("format", allowed.formats), ("id", allowed.sessions)):
             if names:
                 parts.append(f"{column} IN ({','.join('?' * len(names))})")
                 values += list(names)
         for project in allowed.projects:
-            parts.append("(s.project = ? OR s.project_name = ?)")
+            parts.append("(project = ? OR project_name = ?)")
             values += [project, project]
         for wing in allowed.wings:
-            parts.append("COALESCE(s.wing, s.project_name) = ?")
+            parts.append("COALESCE(wing, project_name) = ?")
             values.append(wing)
-        for role in allowed.roles:
-            parts.append("instr(c.spans, ?) > 0")
-            values.append(f'"{role}"')
-        if allowed.since is not None:
-            parts.append("c.last >= ?")
-            values.append(allowed.since)
-        if allowed.until is not None:
-            parts.append("c.time < ?")
-            values.append(allowed.until)
-        return " AND ".join(parts), values
+        return [
+            int(row[0]) for row in self.catalog.rows(f"SELECT id FROM sessions WHERE {' AND '.join(parts)}", *values)
+        ]
 
     def _load(self, chunks: Iterable[int]) -> list[Candidate]:
         rows = self.catalog.rows_in(

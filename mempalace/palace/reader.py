@@ -13,7 +13,7 @@ from mempalace.errors import AmbiguousId, NotFound
 from mempalace.palace import folder
 from mempalace.palace.catalog import Catalog
 from mempalace.palace.lexical import LexicalIndex
-from mempalace.palace.vectors import ChromaIndex, VectorTable
+from mempalace.palace.vectors import ChromaIndex, DialogueTable, VectorTable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Up to here all vectors are scored exactly (0.02 CPU seconds a 100,000); beyond, Chroma is asked for candidates.
 EXACT_LIMIT = 200_000
 _MOST_REMEMBERED = 20_000  # vectors of the sentence encoder, 400 bytes each
+_FEW_SESSIONS = 50  # whose chunks are rather looked up
 _FEW = 2_000  # vectors that are rather looked up than all loaded
 
 
@@ -54,7 +55,7 @@ class PalaceReader:
         generation = self.catalog.generation
         if generation != self._generation:
             self._generation = generation
-            for name in ("lexical", "has_vectors", "vectors", "store"):
+            for name in ("lexical", "has_vectors", "vectors", "dialogue", "store"):
                 self.__dict__.pop(name, None)
 
     @cached_property
@@ -74,6 +75,17 @@ class PalaceReader:
     def vectors(self) -> VectorTable:
         """All vectors, in memory."""
         return VectorTable.load(self.catalog)
+
+    @cached_property
+    def dialogue(self) -> DialogueTable:
+        """All dialogue chunks, in memory."""
+        return DialogueTable.load(self.catalog)
+
+    def dialogue_of(self, sessions: Sequence[int]) -> DialogueTable:
+        """The dialogue chunks of some sessions, and perhaps of others."""
+        if "dialogue" in self.__dict__ or len(sessions) > _FEW_SESSIONS:
+            return self.dialogue
+        return DialogueTable.load(self.catalog, sessions)
 
     @cached_property
     def store(self) -> ChromaIndex | None:
@@ -102,14 +114,16 @@ class PalaceReader:
         return {int(table.texts[at]): float(scores_of_all[at]) for at in best}
 
     def cosines(self, texts: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
-        """The exact cosine of each of some texts that has a vector."""
+        """The exact cosine of each of some texts, named once each, that has a vector."""
         if len(texts) <= _FEW:
             table = VectorTable.load(self.catalog, texts)
             return dict(zip(table.texts.tolist(), table.scores(query).tolist(), strict=True))
-        wanted = set(texts)
+        import numpy as np
+
         table = self.vectors
-        scores = zip(table.texts.tolist(), table.scores(query).tolist(), strict=True)
-        return {text: score for text, score in scores if text in wanted}
+        there = np.intersect1d(np.array(texts, dtype=np.int64), table.texts, assume_unique=True)
+        scores = table.scores(query)[np.searchsorted(table.texts, there)]
+        return dict(zip(there.tolist(), scores.tolist(), strict=True))
 
     def tokens(self, texts: Iterable[int]) -> dict[int, bytes]:
         """The token ids of each of some texts that has been embedded, as `late.pack` gives them."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mempalace.errors import PalaceDamaged, StoreError
+from mempalace.model import Role
 from mempalace.palace.catalog import Catalog
 
 if TYPE_CHECKING:
@@ -62,6 +63,47 @@ class VectorTable:
             block = self._values[start : start + _BLOCK].astype(np.float32)
             result[start : start + _BLOCK] = (block @ query) * self._scales[start : start + _BLOCK]
         return result
+
+
+class DialogueTable:
+    """Every dialogue chunk in memory, 32 bytes each, so that a filter costs a few array operations."""
+
+    def __init__(self, rows: Sequence[tuple[int, int, int, float, float, int]]) -> None:
+        import numpy as np
+
+        columns = list(zip(*rows, strict=True)) or [()] * 6
+        self.chunks, self.texts, self._sessions = (np.array(column, dtype=np.int64) for column in columns[:3])
+        self._times, self._lasts = (np.array(column, dtype=np.float64) for column in columns[3:5])
+        self._roles = np.array(columns[5], dtype=np.int8)
+
+    @classmethod
+    def load(cls, catalog: Catalog, sessions: Sequence[int] | None = None) -> DialogueTable:
+        """The dialogue chunks of some sessions, or of all."""
+        roles = " + ".join(f"{1 << at} * (instr(spans, '\"{role}\"') > 0)" for at, role in enumerate(Role))
+        # A chunk without a time is in no span of time: infinity fails both comparisons.
+        sql = (
+            f"SELECT id, text, session, COALESCE(time, 9e999), COALESCE(last, -9e999), {roles} FROM chunks"
+            " WHERE kind = 'dialogue'"
+        )
+        if sessions is None:
+            return cls(catalog.rows(f"{sql} ORDER BY id"))
+        return cls(sorted(catalog.rows_in(f"{sql} AND session IN (?)", sessions)))
+
+    def allowed(
+        self, sessions: Sequence[int], roles: Sequence[str], since: float | None, until: float | None
+    ) -> NDArray[np.bool_]:
+        """Which chunks are of some sessions, have a part of some role (if any is given), and fall in a span of time."""
+        import numpy as np
+
+        found: NDArray[np.bool_] = np.isin(self._sessions, np.array(sessions, dtype=np.int64))
+        if roles:
+            names = [str(role) for role in Role]
+            found &= (self._roles & sum(1 << names.index(role) for role in roles)) != 0
+        if since is not None:
+            found &= self._lasts >= since
+        if until is not None:
+            found &= self._times < until
+        return found
 
 
 class ChromaIndex:
