@@ -69,6 +69,12 @@ class ParseError(MempalaceError):
     kind = "parse"
 
 
+class ConvertError(MempalaceError):
+    """A session cannot be written as another tool's file, or not at that place; nothing was written."""
+
+    kind = "convert"
+
+
 class SourceError(MempalaceError):
     """A file cannot be read at all: missing, forbidden, refused by a limit."""
 

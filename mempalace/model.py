@@ -155,7 +155,7 @@ class SessionMetadata:
     `project` is the working folder (or workspace, channel) that the log itself names. `source` is the tool
     that wrote the session first (provenance), also after a conversion. `headers` holds verbatim header
     records (Codex: session_meta, turn_context), `lineage` ids of what it was forked or spawned from:
-    `forked_from`, `parent_session_id`, `parent_message_id`. `interactive` is False for headless runs.
+    `forked_from`, `parent_session_id`, `parent_message_id`, `converted_from`. `interactive` is False for headless runs.
     """
 
     session_id: str | None = None

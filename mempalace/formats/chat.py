@@ -209,7 +209,8 @@ class _Conversation:
         return kept
 
     def metadata(self, messages: list[Message]) -> SessionMetadata:
-        value = self.envelope
+        told = as_dict(self.envelope.get("metadata"))
+        value = {**told, **self.envelope}
         names = ("id", "conversation_id", "session_id", "custom_id", "uuid")
         times = [moment for key in _TIMES if (moment := values.parse_time(value.get(key)))]
         return SessionMetadata(
@@ -218,7 +219,7 @@ class _Conversation:
             provider=as_string(value.get("provider")),
             model=as_string(value.get("model")),
             title=as_string(value.get("title")) or as_string(value.get("name")),
-            source="chat",
+            source=as_string(told.get("source")) or "chat",
         )
 
 

@@ -82,6 +82,7 @@ class Log:
     session_ids: dict[str, None] = field(default_factory=dict)
     session_id: str | None = None  # of the last message
     forked_from: str | None = None
+    converted_from: JsonObject = field(default_factory=dict)  # the tool and session of which this is a conversion
     facts: dict[str, str] = field(default_factory=dict)  # fields from the first record that has them
 
 

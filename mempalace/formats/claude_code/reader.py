@@ -174,6 +174,9 @@ class Reader:
         if session_id != self._log.session_id and type(session_id) is str and session_id:
             self._log.session_id = session_id
             self._log.session_ids[session_id] = None
+            origin = value.get("convertedFrom")
+            if isinstance(origin, dict) and not self._log.converted_from:
+                self._log.converted_from = origin
         if "forkedFrom" in value and self._log.forked_from is None:
             origin = value["forkedFrom"]
             self._log.forked_from = text_of(origin, "sessionId") if isinstance(origin, dict) else None
