@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from mempalace import miner, search
 from mempalace.errors import ParseError, UnknownFormat
@@ -16,6 +17,7 @@ from mempalace.query import Filters, SearchResults
 from mempalace.records import Ledger
 from mempalace.source import Source
 from mempalace.summary import OnEvent, Summary
+from mempalace.values import dumps
 
 
 def parse(path: Path | str, format: str | None = None) -> list[Session]:
@@ -32,6 +34,18 @@ def parse_str(text: str, format: str | None = None) -> list[Session]:
     source = Source(Path("<text>"), text.encode("utf-8", "surrogatepass"))
     known = _identify(source) if format is None else registry.default().get(format)
     return list(known.read(source, Ledger()))
+
+
+def from_openai(messages: list[dict[str, Any]] | dict[str, Any]) -> Session:
+    """The session of chat-completions messages, or of a request's body with them, as `Session.to_openai` gives them.
+
+    Raises ParseError if they hold no conversation.
+    """
+    body = {"messages": messages} if isinstance(messages, list) else messages
+    found = list(registry.default().get("chat").read(Source(Path("<messages>"), dumps(body)), Ledger()))
+    if len(found) != 1:
+        raise ParseError("these are no chat messages", hint='give a list of {"role": ..., "content": ...}')
+    return found[0]
 
 
 def _identify(source: Source) -> Format:

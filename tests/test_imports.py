@@ -24,6 +24,7 @@ ORDER = [
     {"model", "model_data"},
     {"tree"},
     {"transcript"},
+    {"convert"},
     {"formats"},
     {"normalize"},
     {"discover"},
@@ -35,6 +36,7 @@ ORDER = [
     {"reading"},
     {"miner"},
     {"search"},
+    {"originals", "resume"},
     {"library"},
     {"cli"},
 ]

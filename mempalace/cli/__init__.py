@@ -18,6 +18,8 @@ _COMMANDS = {
     "mine": "Read conversations into the palace.",
     "search": "Find an exchange again.",
     "show": "Show one session, whole.",
+    "export": "Write a session for another tool, as a page, or as the log that it was.",
+    "resume": "Take a session up again, in its own tool or in another one.",
     "status": "What the palace holds.",
     "demo": "Mine what this machine has, or bundled examples, and show a search.",
     "formats": "Which tools can be read, and where they keep their logs.",

@@ -42,9 +42,7 @@ class Converted(NamedTuple):
     report: FidelityReport
 
 
-def convert(
-    session: Session, target: str, *, cwd: str | None = None, read_image: ReadImage | None = None
-) -> Converted:
+def convert(session: Session, target: str, *, cwd: str | None = None, read_image: ReadImage | None = None) -> Converted:
     """The session as a file of the target: one of `TARGETS`.
 
     `cwd` is the working folder that an agent's log names, by default the session's project; `read_image` gives the
@@ -100,7 +98,8 @@ def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
         else:
             _place(aside, path)
     except FileExistsError:
-        raise ConvertError("the file exists", path=path, hint="choose another name, or overwrite with --force") from None
+        hint = "choose another name, or overwrite with --force"
+        raise ConvertError("the file exists", path=path, hint=hint) from None
     except OSError as error:
         hint = "choose another place with -o"
         raise ConvertError(f"cannot be written: {error.strerror or error}", path=path, hint=hint) from error
@@ -132,4 +131,3 @@ def _name(session: Session, target: str) -> str:
     stem = (session.key or session.path.stem).replace("/", "-")
     safe = "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in stem).strip(".") or "session"
     return safe[:120] + _SUFFIXES[target]
-

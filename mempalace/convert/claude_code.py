@@ -1,7 +1,7 @@
 """Session -> a log of Claude Code, such that `claude --resume` takes it up.
 
-What its releases ask for (1.0 to 2.1): the file `<session id>.jsonl` in `projects/<folder as a slug>`; one session id; a
-chain of `parentUuid` from a first null to the last record; a leading `summary` only if its `leafUuid` is one of the
+What its releases ask for (1.0 to 2.1): the file `<session id>.jsonl` in `projects/<folder as a slug>`; one session id;
+a chain of `parentUuid` from a first null to the last record; a leading `summary` only if its `leafUuid` is one of the
 file's records, else it answers "No conversation found"; a `tool_result` only behind its call, with a text or blocks.
 """
 
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mempalace.convert.plan import Item, Kind, Plan, fingerprint, short_hash, uuid_of
-from mempalace.model import Block, Image, Text, Thinking, TokenUsage, ToolResult, ToolUse
+from mempalace.model import Block, Image, Origin, Text, Thinking, TokenUsage, ToolResult, ToolUse
 from mempalace.transcript import image_note
 
 NAME = "claude-code"
@@ -66,8 +66,8 @@ class _Writer:
                 extra = {"isApiErrorMessage": True} if item.kind is Kind.NOTICE else {}
                 yield self._record(at, item, "assistant", {"message": self._answer(at, item), **extra})
             elif item.kind is Kind.ASIDE:
-                is_command = self._plan.is_own and item.message.origin.value == "command"
-                meta = {} if is_command else {"isMeta": True}
+                tagged = self._plan.is_own and item.message.origin is Origin.COMMAND and item.texts[0].startswith("<")
+                meta = {} if tagged else {"isMeta": True}
                 yield self._record(at, item, "user", {"message": self._said(item), **meta})
             else:
                 yield self._record(at, item, "user", {"message": self._said(item)})

@@ -1,12 +1,12 @@
 """Session -> a rollout of Codex CLI, such that `codex resume` takes it up.
 
-What its releases ask for (codex-rs up to 0.151): `sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl` with a `session_meta`
-first, whose `source` is one of an interactive client and whose `model_provider` is named; response items, which the model
-sees, and events, which the person sees; a `turn_context` before the assistant's first word. Its newer releases also keep
-a database of threads: a rollout that is not in it is found by its id, not in the list of `codex resume` without one.
+What its releases ask for (codex-rs up to 0.151): `sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl` with a
+`session_meta` first, whose `source` is an interactive client's and whose `model_provider` is named; response items,
+which the model sees, and events, which the person sees; a `turn_context` before the assistant's first word. Newer
+releases also keep a database of threads, which is left alone: see docs/sessions.md.
 
-A tool output has no slot for its outcome: as the `shell` tool of old does, one that says whether it failed stands as the
-JSON text {"output", "metadata": {"exit_code"}}.
+A tool output has no slot for its outcome: as the `shell` tool of old does, one that says whether it failed stands as
+the JSON text {"output", "metadata": {"exit_code"}}.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mempalace.convert.plan import Item, Kind, Plan, fingerprint, uuid7_of
-from mempalace.model import Image, Text, Thinking, TokenUsage, ToolResult, ToolUse
+from mempalace.model import Image, Origin, Text, Thinking, TokenUsage, ToolResult, ToolUse
 from mempalace.transcript import image_note
 from mempalace.values import dumps, parse_time
 
@@ -30,6 +30,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECA
 _TELLS = ("{", "failed ", "failed:", "execution error", "aborted by user", "apply_patch verification failed", "Script ")
 _HEADER_CHARS = 600
 _SHELL = "<user_shell_command>"
+_CONTEXT = "additional_context"  # a tag that Codex (and our reader) knows as no person's words
 
 Json = dict[str, Any]
 
@@ -99,7 +100,7 @@ class _Writer:
         return self._line(started, "session_meta", payload)
 
     def _due(self, item: Item) -> Iterator[Json]:
-        """The kept headers that stood before an item, by their times; one context at least comes before the assistant."""
+        """The kept headers that stood before an item, by their times; before the assistant one context at least."""
         while self._headers:
             moment = parse_time(self._headers[0].get("timestamp"))
             needed = item.kind is Kind.ASSISTANT and not self._has_context
@@ -154,7 +155,7 @@ class _Writer:
             yield from self._answer(item)
 
     def _person(self, item: Item) -> Iterator[Json]:
-        """A person's message for the model and for the screen. One text: events join several without a sign between."""
+        """A person's message for the model and for the screen; by their one text they are known to be the same."""
         texts = item.texts
         self._plan.counts["joined texts"] += max(0, len(texts) - 1)
         urls, notes = self._images(block for block in item.blocks if isinstance(block, Image))
@@ -166,14 +167,13 @@ class _Writer:
         yield self._line(item.when, "event_msg", shown)
 
     def _aside(self, item: Item) -> Json:
-        """Context that nobody said: in the user's role inside a tag, for a developer's words weigh more than a tool's."""
+        """Context that nobody said: in a tag in the user's role, for a developer's words weigh more than a tool's."""
         text = "\n".join(item.texts)
-        origin = item.message.origin.value
         role = "user"
-        if origin == "injected":
+        if item.message.origin is Origin.INJECTED:
             role = "developer"
         elif not text.lstrip().startswith(_SHELL):
-            text = f"<{origin}>\n{text}\n</{origin}>"
+            text = f"<{_CONTEXT}>\n{text}\n</{_CONTEXT}>"
         content = [{"type": "input_text", "text": text}]
         return self._line(item.when, "response_item", {"type": "message", "role": role, "content": content})
 
@@ -196,17 +196,19 @@ class _Writer:
 
     def _words(self, item: Item, words: list[Text]) -> Iterator[Json]:
         if words:
-            parts = [{"type": "output_text", "text": block.text} for block in words]
+            self._plan.counts["joined texts"] += len(words) - 1
+            text = "\n".join(block.text for block in words)
+            parts = [{"type": "output_text", "text": text}]
             yield self._line(item.when, "response_item", {"type": "message", "role": "assistant", "content": parts})
-        for block in words:
-            yield self._line(item.when, "event_msg", {"type": "agent_message", "message": block.text})
+            yield self._line(item.when, "event_msg", {"type": "agent_message", "message": text})
 
     def _call(self, call: ToolUse) -> Json:
         """A call; of a tool whose input is a text (`apply_patch`), in the form that Codex has for those."""
         text = call.input.get("raw") if list(call.input) == ["raw"] else None
         if isinstance(text, str) and not text.lstrip().startswith("{"):
             self._custom.add(call.id)
-            return {"type": "custom_tool_call", "name": call.name, "input": text, "call_id": call.id, "status": "completed"}
+            free = {"type": "custom_tool_call", "status": "completed", "call_id": call.id, "name": call.name}
+            return {**free, "input": text}
         arguments = dumps(call.input).decode()
         return {"type": "function_call", "name": call.name, "arguments": arguments, "call_id": call.id}
 

@@ -36,7 +36,6 @@ RESIDUE = {
     "system prompt": "the prompt that the source's harness started with; left out",
     "thinking": "reasoning of the model; left out",
     "times": "times of messages; left out, or taken from a neighbour where the log has none",
-    "title": "left out",
     "token usage": "tokens spent; left out",
     "tool inputs": 'input that comes back as {"raw": ...}',
     "tool names": "names with signs that the target's API refuses, which became _",

@@ -151,7 +151,8 @@ def _image(plan: Plan, image: Image) -> str:
         plan.counts["images"] += 1
         return f'<div class="words" dir="auto">{_text(image_note(image))}</div>'
     encoded = base64.b64encode(data).decode()
-    return f'<img alt="{html.escape(_UNSEEN.sub(" ", image_note(image)))}" src="data:{image.media_type};base64,{encoded}">'
+    note = html.escape(_UNSEEN.sub(" ", image_note(image)))
+    return f'<img alt="{note}" src="data:{image.media_type};base64,{encoded}">'
 
 
 def _text(text: str) -> str:

@@ -55,7 +55,11 @@ def page(plan: Plan) -> str:
     parts = [f"<!-- mempalace: {meta.source or session.format} Session {key} -->"]
     parts += [f"# {title}"] if title else []
     for item in plan.items:
-        parts += [f"## {_NAMES[item.kind]}{_note(item)}", _body(plan, item)]
+        head = f"## {_NAMES[item.kind]}{_note(item)}"
+        groups = [(block,) for block in item.blocks] if item.kind is Kind.RESULT else [item.blocks]
+        for blocks in groups:
+            parts += [head, "\n".join(_shown(plan, blocks))]
+        counts["joined texts"] += max(0, len(item.texts) - 1)
     return "\n\n".join(parts) + "\n"
 
 
@@ -78,12 +82,6 @@ def _note(item: Item) -> str:
 
 def _time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(sep=" ").replace("+00:00", "Z")
-
-
-def _body(plan: Plan, item: Item) -> str:
-    texts = item.texts
-    plan.counts["joined texts"] += max(0, len(texts) - 1)
-    return "\n".join(_shown(plan, item.blocks))
 
 
 def _shown(plan: Plan, blocks: tuple[Block, ...]) -> Iterator[str]:

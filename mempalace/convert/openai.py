@@ -38,6 +38,7 @@ def body(plan: Plan) -> dict[str, Any]:
     counts["token usage"] = sum(turn.token_usage is not None for turn in session.turns)
     counts["header records"] = len(meta.headers)
     told = {"session_id": session.key, "title": meta.title, "source": meta.source or session.format}
+    told["written_by"] = "mempalace"
     chat = replace(session, turns=group_turns(messages))
     return {
         **({"model": meta.model} if meta.model else {}),
@@ -51,7 +52,8 @@ def _messages(plan: Plan) -> Iterator[Message]:
         role, origin = _SPEAKERS[item.kind]
         blocks = tuple(_block(plan, block) for block in item.blocks)
         plan.counts["joined texts"] += _joined(item)
-        yield replace(item.message, role=role, origin=origin, content=blocks)
+        name = item.message.name if item.kind is Kind.PERSON else None
+        yield replace(item.message, role=role, origin=origin, content=blocks, name=name)
 
 
 def _joined(item: Item) -> int:

@@ -199,9 +199,8 @@ class _Planner:
             if message.role is Role.ASSISTANT and self._is_own:
                 return Kind.NOTICE
             return Kind.ASIDE if self._is_own or self._session.format not in _HARNESSES else None
-        if origin is Origin.SUMMARY and message.role is Role.SYSTEM:
-            if self._session.format != "claude-code" or message.text.startswith(_COMPACTION):
-                return Kind.SUMMARY
+        if origin is Origin.SUMMARY and message.role is Role.SYSTEM and self._is_compaction(message):
+            return Kind.SUMMARY
         if origin in (Origin.SUMMARY, Origin.COMMAND):
             self._counts["origins"] += not (self._is_own and origin is Origin.COMMAND)
             return Kind.ASIDE
@@ -212,6 +211,9 @@ class _Planner:
         if message.role is Role.ASSISTANT:
             return Kind.ASSISTANT
         return Kind.RESULT if message.role is Role.TOOL else Kind.ASIDE
+
+    def _is_compaction(self, message: Message) -> bool:
+        return self._session.format != "claude-code" or message.text.startswith(_COMPACTION)
 
     def _parts(self, message: Message, kind: Kind) -> Iterator[tuple[Kind, list[Block]]]:
         """A message's blocks, in order, by what they are: words, calls and results stand apart in every target."""
@@ -231,7 +233,8 @@ class _Planner:
                 current = []
             elif made is not None:
                 current.append(made)
-        if current and message.name and kind in (Kind.PERSON, Kind.ASSISTANT) and self._target != "openai":
+        has_slot = self._target == "openai" and kind is Kind.PERSON
+        if current and message.name and kind in (Kind.PERSON, Kind.ASSISTANT) and not has_slot:
             self._counts["speaker names"] += 1
             current = _named(message.name, current)
         if current:
@@ -286,8 +289,8 @@ class _Planner:
     def _result(self, result: ToolResult) -> ToolResult | None:
         """The result with the id of its call; None if no call waits for it."""
         waiting = self._open.get(result.tool_use_id)
-        if waiting:
-            return replace(result, tool_use_id=waiting.pop(0))
+        if waiting:  # an id that comes again is a later call's; without ids, results come in the order of the calls
+            return replace(result, tool_use_id=waiting.pop(-1 if result.tool_use_id else 0))
         self._counts["orphan results"] += 1
         return None
 

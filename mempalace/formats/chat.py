@@ -155,7 +155,11 @@ def _is_claimed(value: Any) -> bool:
     if isinstance(value, dict) and not _FOREIGN_ENVELOPE.isdisjoint(value):
         return False
     messages = _messages_of(value)
-    return messages is not None and _is_exchange(messages)
+    if messages is None:
+        return False
+    if isinstance(value, dict) and as_dict(value.get("metadata")).get("written_by") == "mempalace":
+        return all(_speaker(message) for message in messages[:50])  # our own export, be it of one voice only
+    return _is_exchange(messages)
 
 
 def _is_exchange(values: list[Any]) -> bool:
@@ -234,7 +238,7 @@ def _read_message(element: Element, value: dict[str, Any], line: int, calls: lis
     elif role is Role.TOOL:
         answered = as_string(value.get("tool_call_id")) or (calls[-1] if calls else "")
         text, images = _plain(_content(element, content))
-        blocks += [ToolResult(answered, text, None, images)] if text or images else []
+        blocks += [ToolResult(answered, text, None, images)] if text or images or value.get("tool_call_id") else []
     else:
         blocks += _content(element, content)
     for number, item in enumerate(as_list(value.get("tool_calls")), 1):

@@ -92,10 +92,10 @@ class Markdown(Format):
     suffixes = (".md", ".markdown", ".txt")
 
     def claims(self, head: Head) -> float:
-        if head.kind != "text" or head.text.lstrip().startswith(_OTHERS):
-            return 0.0
         if head.text.startswith(MARK):
             return 1.0
+        if head.kind != "text" or head.text.lstrip().startswith(_OTHERS):
+            return 0.0
         style = _style(head.text)
         if _GENERATED.match(head.text):
             return 1.0 if style else 0.0

@@ -174,12 +174,8 @@ class Reader:
         if session_id != self._log.session_id and type(session_id) is str and session_id:
             self._log.session_id = session_id
             self._log.session_ids[session_id] = None
-            origin = value.get("convertedFrom")
-            if isinstance(origin, dict) and not self._log.converted_from:
-                self._log.converted_from = origin
-        if "forkedFrom" in value and self._log.forked_from is None:
-            origin = value["forkedFrom"]
-            self._log.forked_from = text_of(origin, "sessionId") if isinstance(origin, dict) else None
+        if "forkedFrom" in value or "convertedFrom" in value:
+            self._log.note_origins(value)
 
     # --- user records ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,65 @@
+"""`mempalace export`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from mempalace import convert
+from mempalace.cli.output import json_option, palace_option, print_json, printable
+from mempalace.convert.fidelity import FidelityReport, Level
+from mempalace.errors import UnknownFormat, UsageError
+from mempalace.originals import Original, find
+
+_TARGETS = ("native", "original", *convert.TARGETS)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  mempalace export 8ef64fdd --to markdown               to standard output
+  mempalace export 8ef64fdd --to html -o talk.html      one page, no scripts, opens anywhere
+  mempalace export 8ef64fdd --to codex -o .             a rollout, under the name that Codex gives it
+  mempalace export 8ef64fdd --to original -o log.jsonl  the log itself, also after its tool has deleted it
+  mempalace export rollout.jsonl --to claude-code       a file, without a palace
+""",
+)
+@click.argument("session")
+@click.option("--to", "target", required=True, metavar="FORMAT", help=f"One of: {', '.join(_TARGETS)}.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE|DIR", help="Where to write it.")
+@click.option("--force", is_flag=True, help="Write over a file that exists.")
+@palace_option
+@json_option
+def command(session: str, target: str, output: Path | None, force: bool, palace: Path, as_json: bool) -> None:
+    """Write one session as a file of another tool, a page, or the log that it was.
+
+    SESSION is an id (a unique beginning is enough) or the file of a log. What the target has no slot for is told on
+    standard error.
+    """
+    if as_json and output is None:
+        raise UsageError("--json needs -o: standard output holds the session", hint="add: -o FILE")
+    if target not in _TARGETS:
+        raise UnknownFormat(f"nothing can be written as {target!r}", hint=f"one of: {', '.join(_TARGETS)}")
+    original = find(session, palace)
+    data, name, report = _made(original, target)
+    if output is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        output = output / name if output.is_dir() else output
+        convert.write(output, data, overwrite=force)
+    if as_json:
+        told = {"session_id": original.session.key, "path": str(output), "bytes": len(data), "report": report.to_dict()}
+        print_json({"schema_version": 1, **told})
+        return
+    for line in [*([f"wrote {output}"] if output else []), *report.lines()]:
+        click.echo(printable(line), err=True)
+
+
+def _made(original: Original, target: str) -> tuple[bytes, str, FidelityReport]:
+    if target in ("native", "original"):
+        return original.data(), original.path.name, FidelityReport(target, Level.BYTES, {})
+    made = convert.convert(original.session, target, read_image=original.read_image)
+    return made.data, Path(made.name).name, made.report
