@@ -73,7 +73,7 @@ def _in_own_tool(original: Original) -> Resume:
     if place is None or place.is_file():
         return Resume(command, place, False, notes=notes)
     convert.write(place, original.data())
-    return Resume(command, place, True, notes=(f"{own.title} had deleted its log: it was put back", *notes))
+    return Resume(command, place, True, notes=(f"{own.title} had no such log any more: it was put back", *notes))
 
 
 def _own_place(original: Original, own: Format) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import mempalace
 from mempalace.convert import convert
-from mempalace.model import Image, Message, Origin, Role, Session, Text, ToolResult, ToolUse
+from mempalace.model import Image, Message, Origin, Role, Session, Text, Thinking, ToolResult, ToolUse
 from mempalace.source import Source
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -86,6 +86,9 @@ def said(session: Session, *targets: str) -> Iterator[tuple[Any, ...]]:
             elif isinstance(block, Image):
                 found = picture(session, block)
                 images += [found] if found and message.role is Role.USER else []
+            elif isinstance(block, Thinking):
+                if session.format == "codex" and targets[:1] == ("codex",):
+                    close()  # it goes along, between what then are two messages
             elif isinstance(block, ToolUse):
                 if not chat:
                     close()

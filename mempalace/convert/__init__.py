@@ -86,6 +86,8 @@ def save(session: Session, path: Path | str, format: str, *, overwrite: bool = F
 def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
     """Write a file for the owner only, whole or not at all, with the folders above it. Raises ConvertError."""
     aside = None
+    if not overwrite and path.exists():
+        raise _taken(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         number, aside = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
@@ -97,16 +99,19 @@ def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
             os.replace(aside, path)
         else:
             _place(aside, path)
-    except FileExistsError:
-        hint = "choose another name, or overwrite with --force"
-        raise ConvertError("the file exists", path=path, hint=hint) from None
     except OSError as error:
+        if isinstance(error, FileExistsError) and aside is not None:
+            raise _taken(path) from None
         hint = "choose another place with -o"
         raise ConvertError(f"cannot be written: {error.strerror or error}", path=path, hint=hint) from error
     finally:
         if aside is not None:
             with suppress(OSError):
                 os.unlink(aside)
+
+
+def _taken(path: Path) -> ConvertError:
+    return ConvertError("the file exists", path=path, hint="choose another name, or overwrite with --force")
 
 
 def _place(aside: str, path: Path) -> None:

@@ -52,6 +52,7 @@ class _Writer:
         self.session_id = own if keeps else uuid_of(fingerprint(plan, cwd))
         self._taken: set[str] = set()
         self._parent: str | None = None
+        plan.counts["header records"] += len(meta.headers)
         self._version = meta.client_version if plan.is_own and meta.client_version else VERSION
 
     def chain(self) -> Iterator[Json]:

@@ -49,8 +49,12 @@ class _Writer:
         self._plan = plan
         self._cwd = cwd
         own = plan.session.metadata.session_id or ""
-        self._headers = deque(header for header in plan.session.metadata.headers if isinstance(header, dict))
-        keeps = plan.is_own and (bool(self._headers) or _UUID.match(own))
+        keeps = plan.is_own and not plan.session.is_subagent  # a sub-agent's rollout cannot be resumed: it gets its own
+        headers = plan.session.metadata.headers if keeps else ()
+        # The bare headers of releases before September 2025 are none to later ones: an envelope is made for them.
+        self._headers = deque(header for header in headers if isinstance(header, dict) and "payload" in header)
+        plan.counts["header records"] += len(plan.session.metadata.headers) - len(self._headers)
+        keeps = keeps and (bool(self._headers) or _UUID.match(own) is not None)
         self.session_id = own if keeps and own else uuid7_of(plan.started, fingerprint(plan, cwd))
         self._total: dict[str, int] = {}
         self._custom: set[str] = set()
@@ -111,14 +115,14 @@ class _Writer:
             yield header
 
     def _context(self, item: Item, model: str | None) -> Json:
-        """The context of a turn, with the model that answers in it."""
+        """The context of a turn, with the model that answers in it; it must have the key, so that none is ""."""
         self._model = model
         self._has_context = True
         payload = {
             "cwd": self._cwd,
             "approval_policy": "on-request",
             "sandbox_policy": {"type": "read-only"},
-            "model": model or "unknown",
+            "model": model or "",
             "summary": "auto",
         }
         return self._line(item.when, "turn_context", payload)

@@ -106,20 +106,27 @@ def _conversation(plan: Plan, session: Session) -> Iterator[str]:
 
 
 def _message(plan: Plan, message: Message) -> Iterator[str]:
-    folded = message.origin not in DIALOGUE and message.origin is not Origin.SUBAGENT
-    spoken = "".join(
-        f'<div class="words" dir="auto">{_text(block.text)}</div>' if isinstance(block, Text) else _image(plan, block)
-        for block in message.content
-        if isinstance(block, Text | Image)
-    )
-    if spoken and folded:
-        yield f"<details><summary>{message.origin}{_about(message)}</summary>{spoken}</details>"
-    elif spoken:
-        who = f"<b>{_text(message.name or _WHO[message.role])}</b>{_about(message)}"
-        yield f'<article class="{message.role}"><p class="who">{who}</p>{spoken}</article>'
+    """A message's blocks in their order; words and images that follow one another stand together."""
+    words: list[str] = []
     for block in message.content:
-        if not isinstance(block, Text | Image):
+        if isinstance(block, Text):
+            words.append(f'<div class="words" dir="auto">{_text(block.text)}</div>')
+        elif isinstance(block, Image):
+            words.append(_image(plan, block))
+        else:
+            yield from _spoken(message, words)
+            words = []
             yield from _fold(plan, block)
+    yield from _spoken(message, words)
+
+
+def _spoken(message: Message, words: list[str]) -> Iterator[str]:
+    shown = "".join(words)
+    if shown and (message.origin in DIALOGUE or message.origin is Origin.SUBAGENT):
+        who = f"<b>{_text(message.name or _WHO[message.role])}</b>{_about(message)}"
+        yield f'<article class="{message.role}"><p class="who">{who}</p>{shown}</article>'
+    elif shown:
+        yield f"<details><summary>{message.origin}{_about(message)}</summary>{shown}</details>"
 
 
 def _about(message: Message) -> str:

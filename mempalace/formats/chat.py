@@ -237,7 +237,7 @@ def _read_message(element: Element, value: dict[str, Any], line: int, calls: lis
         blocks += [_call({"name": "function", "arguments": content}, f"call-{line}", calls)]
     elif role is Role.TOOL:
         answered = as_string(value.get("tool_call_id")) or (calls[-1] if calls else "")
-        text, images = _plain(_content(element, content))
+        text, images = (content, ()) if isinstance(content, str) else _plain(_content(element, content))
         blocks += [ToolResult(answered, text, None, images)] if text or images or value.get("tool_call_id") else []
     else:
         blocks += _content(element, content)
