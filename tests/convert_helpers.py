@@ -16,7 +16,7 @@ from mempalace.source import Source
 FIXTURES = Path(__file__).parent / "fixtures"
 SPOKEN = (Origin.PERSON, Origin.ASSISTANT, Origin.TOOL_RESULT, Origin.SUBAGENT)
 READERS = {"claude-code": "claude-code", "codex": "codex", "openai": "chat", "markdown": "markdown"}
-_NOTE = re.compile(r"^\[image.*\](?:\n|\Z)", re.MULTILINE)
+NOTE = re.compile(r"^\[image.*\](?:\n|\Z)", re.MULTILINE)
 
 
 def sources(folder: Path) -> list[Path]:
@@ -74,7 +74,7 @@ def said(session: Session, *targets: str) -> Iterator[tuple[Any, ...]]:
             text = "\n".join(words)
             if message.name and (text or images) and not text.startswith(f"[{message.name}] "):
                 text = f"[{message.name}] {text}" if text else f"[{message.name}]"
-            text = _NOTE.sub("", text).strip("\n")
+            text = NOTE.sub("", text).strip("\n")
             if (text.strip() or images) and message.role is not Role.TOOL:
                 atoms.append((str(message.role), text, tuple(images)))
             words.clear()
@@ -102,7 +102,7 @@ def said(session: Session, *targets: str) -> Iterator[tuple[Any, ...]]:
                 calls = waiting.get(block.tool_use_id)
                 if calls:
                     shown = [found for image in block.images if (found := picture(session, image))]
-                    content = _NOTE.sub("", block.content).strip("\n")
+                    content = NOTE.sub("", block.content).strip("\n")
                     outcome = None if chat or (shown and "codex" in targets) else block.is_error
                     call = calls.pop(-1 if block.tool_use_id else 0)
                     atoms.append(("result", call, content, outcome, () if chat else tuple(shown)))

@@ -51,8 +51,7 @@ class _Writer:
         own = plan.session.metadata.session_id or ""
         keeps = plan.is_own and not plan.session.is_subagent  # a sub-agent's rollout cannot be resumed: it gets its own
         headers = plan.session.metadata.headers if keeps else ()
-        # The bare headers of releases before September 2025 are none to later ones: an envelope is made for them.
-        self._headers = deque(header for header in headers if isinstance(header, dict) and "payload" in header)
+        self._headers = deque(header for header in headers if _is_usable(header))
         plan.counts["header records"] += len(plan.session.metadata.headers) - len(self._headers)
         keeps = keeps and (bool(self._headers) or _UUID.match(own) is not None)
         self.session_id = own if keeps and own else uuid7_of(plan.started, fingerprint(plan, cwd))
@@ -64,7 +63,8 @@ class _Writer:
 
     def records(self) -> Iterator[Json]:
         """All records in order."""
-        yield self._headers.popleft() if self._headers else self._meta()
+        has_meta = bool(self._headers) and self._headers[0].get("type") == "session_meta"
+        yield self._headers.popleft() if has_meta else self._meta()
         title = self._plan.session.metadata.title
         if title:
             named = {"type": "thread_name_updated", "thread_id": self.session_id, "thread_name": title}
@@ -249,6 +249,12 @@ class _Writer:
     @staticmethod
     def _line(moment: datetime, kind: str, payload: Json) -> Json:
         return {"timestamp": _time(moment), "type": kind, "payload": payload}
+
+
+def _is_usable(header: Any) -> bool:
+    """Whether Codex takes a header: the bare ones of before September 2025, and those without an id, are made anew."""
+    payload = header.get("payload") if isinstance(header, dict) else None
+    return isinstance(payload, dict) and (header.get("type") != "session_meta" or bool(payload.get("id")))
 
 
 def _answering(plan: Plan) -> list[str | None]:
