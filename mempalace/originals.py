@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def find(given: str, palace: Path) -> Original:
     Raises NotFound, AmbiguousId (with the candidates), or what reading the file or the palace raises.
     """
     path = Path(given).expanduser()
-    if path.is_file():
+    if os.path.isfile(path):
         return of_file(path)
     try:
         return of_palace(given, palace)

@@ -70,7 +70,7 @@ def _in_own_tool(original: Original) -> Resume:
         )
     notes = _missing_folder(session)
     place = _own_place(original, own)
-    if place is None or place.is_file():
+    if place is None or os.path.isfile(place):
         return Resume(command, place, False, notes=notes)
     convert.write(place, original.data())
     return Resume(command, place, True, notes=(f"{own.title} had no such log any more: it was put back", *notes))
@@ -89,7 +89,7 @@ def _own_place(original: Original, own: Format) -> Path | None:
         if own.name == "codex" and original.path.name.startswith("rollout-"):
             place = place.with_name(original.path.name)
         return place
-    if original.path.is_file():
+    if os.path.isfile(original.path):
         return None
     raise ConvertError(
         f"{own.title} has deleted the log of this session, and where it looked for it is not known",
@@ -102,7 +102,7 @@ def _in_other_tool(original: Original, tool: Format) -> Resume:
     session = original.session
     project = session.metadata.project
     notes: tuple[str, ...] = ()
-    if project and Path(project).is_absolute() and Path(project).is_dir():
+    if project and os.path.isabs(project) and os.path.isdir(project):
         cwd = project
     else:
         cwd = os.getcwd()
@@ -120,7 +120,7 @@ def _in_other_tool(original: Original, tool: Format) -> Resume:
 def _keep_or_write(place: Path, data: bytes) -> bool:
     """Write the log, unless it is there already, be it that the tool has gone on in it. Raises ConvertError."""
     try:
-        there = Source(place).read() if place.is_file() else None
+        there = Source(place).read() if os.path.lexists(place) else None
     except SourceError as error:
         raise ConvertError(error.message, path=place, hint="nothing was written") from error
     if there is None:
@@ -134,11 +134,11 @@ def _keep_or_write(place: Path, data: bytes) -> bool:
 def _root(tool: Format) -> Path:
     """The folder in which the tool keeps its sessions: the first that there is, else the first that it would make."""
     roots = [root for root in tool.roots() if root.name != "archived_sessions"]
-    return next((root for root in roots if root.is_dir()), roots[0]).absolute()
+    return next((root for root in roots if os.path.isdir(root)), roots[0]).absolute()
 
 
 def _missing_folder(session: Session) -> tuple[str, ...]:
     project = session.metadata.project
-    if project is None or Path(project).is_dir():
+    if project is None or os.path.isdir(project):
         return ()
     return (f"the session's folder is not on this machine: {project}",)

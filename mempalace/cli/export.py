@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def command(session: str, target: str, output: Path | None, force: bool, palace:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     else:
-        output = output / name if output.is_dir() else output
+        output = output / name if os.path.isdir(output) else output
         convert.write(output, data, overwrite=force)
     if as_json:
         told = {"session_id": original.session.key, "path": str(output), "bytes": len(data), "report": report.to_dict()}

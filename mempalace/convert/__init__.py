@@ -86,7 +86,7 @@ def save(session: Session, path: Path | str, format: str, *, overwrite: bool = F
 def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
     """Write a file for the owner only, whole or not at all, with the folders above it. Raises ConvertError."""
     aside = None
-    if not overwrite and path.exists():
+    if not overwrite and os.path.exists(path):
         raise _taken(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
