@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from mempalace.palace import archive, restore
 from mempalace.palace.catalog import path_of
 from mempalace.palace.reader import PalaceReader
 from mempalace.records import Ledger
-from mempalace.source import Source, read_span
+from mempalace.source import Source, raw_lines, read_span
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,11 @@ class Original:
             with self.source.open_raw() as stream:
                 return stream.read()
         return read_span(self.source, self.session.start, self.session.end - self.session.start)
+
+    @property
+    def raw(self) -> Iterator[bytes]:
+        """Every line of the session's part of the file, as `Session.raw` gives those of a file that is there."""
+        return raw_lines(self.source, self.session.start, self.session.end)
 
     def read_image(self, image: Image) -> bytes:
         """The bytes of an image of the session. Raises ValueError if the source does not hold them."""

@@ -84,7 +84,7 @@ def _own_place(original: Original, own: Format) -> Path | None:
     if any(root.absolute() in original.path.parents for root in own.roots()):
         return original.path
     if own.name in convert.AGENTS:
-        name = convert.convert(original.session, own.name, read_image=original.read_image).name
+        name = convert.convert(original.session, own.name, raw=()).name
         place = _root(own) / name
         if own.name == "codex" and original.path.name.startswith("rollout-"):
             place = place.with_name(original.path.name)
@@ -107,7 +107,7 @@ def _in_other_tool(original: Original, tool: Format) -> Resume:
     else:
         cwd = os.getcwd()
         notes = (f"the session names no folder of this machine: it goes on in {cwd}",)
-    made = convert.convert(session, tool.name, cwd=cwd, read_image=original.read_image)
+    made = convert.convert(session, tool.name, cwd=cwd, read_image=original.read_image, raw=original.raw)
     place = _root(tool) / made.name
     written = _keep_or_write(place, made.data)
     (back,) = tool.read(Source(place, made.data), Ledger())

@@ -44,6 +44,8 @@ def log(home: Path, palace: Path, project: Path) -> Path:
     slug = "".join(sign if sign.isascii() and (sign.isalnum() or sign == "-") else "-" for sign in str(project))
     path = home / ".claude" / "projects" / slug / f"{KILN}.jsonl"
     write_claude(path, ["why does KILN-7 overheat", "the probe is loose", "thanks"], KILN, cwd=str(project))
+    with path.open("a") as stream:
+        stream.write(json.dumps({"type": "last-prompt", "lastPrompt": "thanks", "sessionId": KILN}) + "\n")
     invoke("mine")
     return path
 
@@ -88,6 +90,7 @@ def test_a_session_of_the_palace_is_written_after_its_log_is_gone(log: Path, tmp
     assert path.read_text() == done.stdout
     assert (found["session_id"], found["bytes"]) == (KILN, path.stat().st_size)
     assert found["report"]["target"] == target
+    assert found["report"]["residue"].get("records: last-prompt") == 1
     if target in READABLE:
         (back,) = mempalace.parse(path)
         assert back.format == READABLE[target]

@@ -62,5 +62,5 @@ def command(session: str, target: str, output: Path | None, force: bool, palace:
 def _made(original: Original, target: str) -> tuple[bytes, str, FidelityReport]:
     if target in ("native", "original"):
         return original.data(), original.path.name, FidelityReport(target, Level.BYTES, {})
-    made = convert.convert(original.session, target, read_image=original.read_image)
+    made = convert.convert(original.session, target, read_image=original.read_image, raw=original.raw)
     return made.data, Path(made.name).name, made.report

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from mempalace.convert import claude_code, codex, html, markdown, openai, plan
 from mempalace.convert.fidelity import FidelityReport, Level, report
 from mempalace.convert.kinds import count_kinds
 from mempalace.errors import ConvertError, UnknownFormat
-from mempalace.model import Image, Session
+from mempalace.model import Image, Session, ToolResult
 from mempalace.values import dumps
 
 __all__ = ["TARGETS", "Converted", "FidelityReport", "Level", "convert", "save", "to_jsonl"]
@@ -42,15 +43,22 @@ class Converted(NamedTuple):
     report: FidelityReport
 
 
-def convert(session: Session, target: str, *, cwd: str | None = None, read_image: ReadImage | None = None) -> Converted:
+def convert(
+    session: Session,
+    target: str,
+    *,
+    cwd: str | None = None,
+    read_image: ReadImage | None = None,
+    raw: Iterable[bytes] | None = None,
+) -> Converted:
     """The session as a file of the target: one of `TARGETS`.
 
     `cwd` is the working folder that an agent's log names, by default the session's project; `read_image` gives the
-    bytes of images, by default out of the source. Raises UnknownFormat, or ConvertError for a session that cannot be
-    expressed in the target.
+    bytes of images and `raw` the lines of the log, by default out of the source. Raises UnknownFormat, or ConvertError
+    for a session that cannot be expressed in the target.
     """
     if target == "json":
-        return _as_json(session)
+        return _as_json(session, raw)
     if target not in TARGETS:
         raise UnknownFormat(f"nothing can be written as {target!r}", hint=f"one of: {', '.join(TARGETS)}")
     made = plan.make(session, target, read_image)
@@ -61,7 +69,7 @@ def convert(session: Session, target: str, *, cwd: str | None = None, read_image
         name, data = _name(session, target), dumps(openai.body(made)) + b"\n"
     else:
         name, data = _name(session, target), _PAGES[target](made).encode("utf-8", "replace")
-    count_kinds(session, made.counts)
+    count_kinds(session, made.counts, raw)
     return Converted(data, name, report(target, Level.SEMANTIC, made.counts))
 
 
@@ -125,10 +133,16 @@ def _place(aside: str, path: Path) -> None:
         os.replace(aside, path)
 
 
-def _as_json(session: Session) -> Converted:
+def _as_json(session: Session, raw: Iterable[bytes] | None) -> Converted:
     """All that a Session holds; of images and of records without a message only the source has the bytes."""
     data = dumps({"schema_version": 1, **session.to_dict()}) + b"\n"
-    return Converted(data, _name(session, "json"), report("json", Level.VALUES, count_kinds(session)))
+    counts: Counter[str] = Counter()
+    count_kinds(session, counts, raw)
+    blocks = [block for message in session.messages for block in message.content]
+    shown = [image for block in blocks if isinstance(block, ToolResult) for image in block.images]
+    shown += [block for block in blocks if isinstance(block, Image)]
+    counts["images"] = sum(image.offset is not None for image in shown)
+    return Converted(data, _name(session, "json"), report("json", Level.VALUES, counts))
 
 
 def _name(session: Session, target: str) -> str:

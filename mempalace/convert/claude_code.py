@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from mempalace.convert.plan import Item, Kind, Plan, fingerprint, short_hash, uuid_of
+from mempalace.convert.plan import Item, Kind, Plan, count_facts, fingerprint, short_hash, uuid_of
 from mempalace.model import Block, Image, Origin, Text, Thinking, TokenUsage, ToolResult, ToolUse
 from mempalace.transcript import image_note
 
@@ -30,6 +30,9 @@ def records(plan: Plan, cwd: str | None = None) -> tuple[str, list[Json]]:
     """The place of the log (`<slug>/<session id>.jsonl`) and its records."""
     writer = _Writer(plan, plan.cwd(cwd))
     chain = list(writer.chain())
+    ids = {item.message.id for item in plan.items if item.message.id}
+    count_facts(plan, "project", "git_branch", *(["client_version"] if plan.is_own else []))
+    plan.counts["message ids"] = len(ids - writer.taken)
     title = plan.session.metadata.title
     if title:
         leaf = next(record["uuid"] for record in reversed(chain) if record["type"] in ("user", "assistant"))
@@ -50,7 +53,7 @@ class _Writer:
         own = meta.session_id or ""
         keeps = plan.is_own and not plan.session.is_subagent and _MESSAGE_ID.match(own)
         self.session_id = own if keeps else uuid_of(fingerprint(plan, cwd))
-        self._taken: set[str] = set()
+        self.taken: set[str] = set()
         self._parent: str | None = None
         plan.counts["header records"] += len(meta.headers)
         self._version = meta.client_version if plan.is_own and meta.client_version else VERSION
@@ -99,8 +102,8 @@ class _Writer:
 
     def _fresh(self, wanted: str, other: str) -> str:
         """The id that is wanted, if no record has it yet, else the other."""
-        made = wanted if wanted and wanted not in self._taken else other
-        self._taken.add(made)
+        made = wanted if wanted and wanted not in self.taken else other
+        self.taken.add(made)
         return made
 
     def _said(self, item: Item) -> Json:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from mempalace.convert.plan import Item, Kind, Plan, fingerprint, uuid7_of
+from mempalace.convert.plan import Item, Kind, Plan, count_facts, fingerprint, uuid7_of
 from mempalace.model import Image, Origin, Text, Thinking, TokenUsage, ToolResult, ToolUse
 from mempalace.transcript import image_note
 from mempalace.values import dumps, parse_time
@@ -39,6 +39,8 @@ def records(plan: Plan, cwd: str | None = None) -> tuple[str, list[Json]]:
     """The place of the rollout below `sessions` (its time in UTC) and its records."""
     writer = _Writer(plan, plan.cwd(cwd))
     found = list(writer.records())
+    count_facts(plan, "project", "git_branch", *(["client_version", "lineage", "extra"] if plan.is_own else []))
+    plan.counts["message ids"] = len({item.message.id for item in plan.items if item.message.id})
     moment = plan.started.astimezone(UTC)
     name = f"rollout-{moment:%Y-%m-%dT%H-%M-%S}-{writer.session_id}.jsonl"
     return f"{moment:%Y/%m/%d}/{name}", found

@@ -12,7 +12,7 @@ import html
 import re
 from collections.abc import Iterator
 
-from mempalace.convert.plan import Plan
+from mempalace.convert.plan import Plan, count_facts
 from mempalace.model import (
     DIALOGUE,
     Block,
@@ -74,8 +74,9 @@ def page(plan: Plan) -> str:
     session, meta = plan.session, plan.session.metadata
     counts = plan.counts
     counts.clear()  # it shows the messages themselves, and more of them than a tool could take
+    count_facts(plan, "project")
     counts["token usage"] = sum(turn.token_usage is not None for turn in session.turns)
-    counts["message ids"] = sum(message.id is not None for message in session.messages)
+    counts["message ids"] = len({message.id for message in session.messages if message.id})
     counts["header records"] = len(meta.headers)
     counts["system prompt"] = meta.system_prompt is not None
     first = next((message.text for message in session.messages if message.origin in DIALOGUE and message.text), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from mempalace.errors import MempalaceError
@@ -32,26 +33,24 @@ _SPOKEN = {
 }
 
 
-def count_kinds(session: Session, counts: Counter[str] | None = None) -> Counter[str]:
-    """Count `records: KIND` for the lines of a line-based log that are in no message.
+def count_kinds(session: Session, found: Counter[str], raw: Iterable[bytes] | None = None) -> None:
+    """Count `records: KIND` for the lines of a line-based log that are in no message; that it is gone, if it is.
 
-    A log that is gone, or is one document, has no such lines to look at: nothing is counted.
+    `raw` are the lines, by default those of the session's file.
     """
-    found = Counter() if counts is None else counts
     spoken = _SPOKEN.get(session.format)
     if spoken is None:
-        return found
+        return
     told = {message.line for message in session.messages}
     for subagent in session.subagents:
         told |= {message.line for message in subagent.messages}
     try:
-        for number, line in enumerate(session.raw, 1):
+        for number, line in enumerate(session.raw if raw is None else raw, 1):
             kind = _kind(line)
             if kind is not None and kind not in spoken and number not in told:
                 found[f"records: {kind}"] += 1
     except (MempalaceError, OSError):
-        return found
-    return found
+        found["records: not counted, for the log is gone"] += 1
 
 
 def _kind(line: bytes) -> str | None:

@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from mempalace.convert.plan import Item, Kind, Plan
+from mempalace.convert.plan import Item, Kind, Plan, count_facts
 from mempalace.model import Block, Image, Text, Thinking, ToolResult, ToolUse
 from mempalace.transcript import image_note, render_call
 
@@ -48,8 +48,10 @@ def page(plan: Plan) -> str:
     session, meta = plan.session, plan.session.metadata
     counts = plan.counts
     counts["token usage"] = sum(turn.token_usage is not None for turn in session.turns)
-    counts["message ids"] = sum(item.message.id is not None for item in plan.items)
+    counts["message ids"] = len({item.message.id for item in plan.items if item.message.id})
     counts["header records"] = len(meta.headers)
+    count_facts(plan)
+    counts["times"] = 0  # a message without one has none here either
     title = " ".join((meta.title or "").split())
     key = re.sub(r"[^\w-]", "-", session.key or "")
     parts = [f"<!-- mempalace: {meta.source or session.format} Session {key} -->"]

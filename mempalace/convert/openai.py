@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from mempalace.convert.plan import Item, Kind, Plan
+from mempalace.convert.plan import Item, Kind, Plan, count_facts
 from mempalace.model import Block, Image, Message, Origin, Role, Text, ToolResult, group_turns
 from mempalace.model_data import to_openai
 from mempalace.transcript import image_note
@@ -32,8 +32,9 @@ def body(plan: Plan) -> dict[str, Any]:
     session, meta = plan.session, plan.session.metadata
     messages = list(_messages(plan))
     counts = plan.counts
+    count_facts(plan)
     counts["times"] = sum(item.message.timestamp is not None for item in plan.items)
-    counts["message ids"] = sum(item.message.id is not None for item in plan.items)
+    counts["message ids"] = len({item.message.id for item in plan.items if item.message.id})
     counts["models"] = len({item.message.model for item in plan.items if item.message.model} - {meta.model})
     counts["token usage"] = sum(turn.token_usage is not None for turn in session.turns)
     counts["header records"] = len(meta.headers)

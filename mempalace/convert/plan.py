@@ -123,6 +123,13 @@ def make(session: Session, target: str, read_image: ReadImage | None = None) -> 
     return Plan(session, target, items, counts, read_image or session.read_image)
 
 
+def count_facts(plan: Plan, *kept: str) -> None:
+    """Count what the log says of the session as a whole and the target has no place for."""
+    meta = plan.session.metadata
+    known = ("project", "git_branch", "client_version", "lineage", "extra")
+    plan.counts["session facts"] = sum(bool(getattr(meta, name)) for name in known if name not in kept)
+
+
 def fingerprint(plan: Plan, *more: object) -> str:
     """A hash (64 hexadecimal digits) of the session's identity and content and of what is given besides."""
     hasher = hashlib.sha256()
@@ -258,7 +265,8 @@ class _Planner:
             self._counts["blank texts"] += 1
             return None
         if isinstance(block, Thinking):
-            if self._is_own and (block.signature or (self._target == "codex" and block.text.strip())):
+            has_slot = self._is_own and (block.signature or self._target == "codex")
+            if (has_slot or self._target == "markdown") and (block.text.strip() or block.signature):
                 return block
             self._counts["thinking"] += 1
             return None
@@ -278,7 +286,7 @@ class _Planner:
             given = f"call_{short_hash(call.id, len(self._given))[:24]}"
         self._given.add(given)
         self._open.setdefault(call.id, []).append(given)
-        name = _REFUSED.sub("_", call.name) or "tool"
+        name = call.name if self._target == "markdown" else _REFUSED.sub("_", call.name) or "tool"
         self._counts["tool names"] += name != call.name
         made = call.input if call.input is not None else {}
         if not isinstance(made, dict):
