@@ -17,11 +17,13 @@ from typing import Any
 
 _HOMES = {
     "Palace": "library",
+    "find_session": "library",
     "list_sessions": "library",
     "load": "library",
     "parse": "library",
     "parse_str": "library",
     "register": "formats.registry",
+    "SessionFile": "formats.base",
     "Session": "model",
     "SessionMetadata": "model",
     "Turn": "model",

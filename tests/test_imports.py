@@ -35,6 +35,7 @@ ORDER = [
     {"reading"},
     {"miner"},
     {"search"},
+    {"lookup"},
     {"library"},
     {"cli"},
 ]
