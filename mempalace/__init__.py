@@ -17,6 +17,7 @@ from typing import Any
 
 _HOMES = {
     "Palace": "library",
+    "find_session": "library",
     "list_sessions": "library",
     "load": "library",
     "parse": "library",
@@ -26,6 +27,7 @@ _HOMES = {
     "save": "convert",
     "to_jsonl": "convert",
     "FidelityReport": "convert",
+    "SessionFile": "formats.base",
     "Session": "model",
     "SessionMetadata": "model",
     "Turn": "model",

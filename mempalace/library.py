@@ -7,7 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mempalace import miner, search
+from mempalace import discover, lookup, miner, search
+from mempalace.discover import OnProblem, Selection
 from mempalace.errors import ParseError, UnknownFormat
 from mempalace.formats import registry
 from mempalace.formats.base import Format, SessionFile
@@ -65,12 +66,37 @@ def load(path: Path | str, format: str | None = None) -> Session:
     return found[0]
 
 
-def list_sessions(project: Path | str | None = None, format: str | None = None) -> list[SessionFile]:
-    """The session files on this machine, newest first: of a project or of all, of one tool or of all."""
-    folder = None if project is None else Path(project)
-    known = registry.default() if format is None else [registry.default().get(format)]
-    found = [file for one in known for file in one.list_sessions(folder)]
-    return sorted(found, key=lambda file: (-file.modified, str(file.path)))
+def list_sessions(
+    project: Path | str | None = None,
+    format: str | None = None,
+    *,
+    days: float | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    grep: str | None = None,
+    mode: str = "all",
+    agent_type: str | None = None,
+    limit: int | None = None,
+    sort: str = "date",
+    on_problem: OnProblem | None = None,
+) -> list[SessionFile]:
+    """The session files on this machine, newest first: of a project or of all, of one tool or of all.
+
+    The filters are those of `mempalace.discover.Selection`. Folders and files that cannot be read are passed over,
+    and told to `on_problem`. Raises UsageError for a filter that cannot be, UnknownFormat.
+    """
+    selection = Selection(project, format, days, since, until, grep, mode, agent_type, limit, sort)
+    return discover.sessions(selection, registry.default(), on_problem)
+
+
+def find_session(which: Path | str, palace: Path | str | None = None) -> Session:
+    """One session by its file, its id, a unique beginning of it, or words of its title.
+
+    The tools' logs are asked first, then the palace, if there is one: no palace is needed. A file with several
+    sessions takes `FILE::ID`. Raises NotFound, AmbiguousId (with `candidates`), SourceError, ParseError.
+    """
+    place = folder.default_path() if palace is None else Path(palace).expanduser()
+    return lookup.find_session(which, registry.default(), place)
 
 
 class Palace:

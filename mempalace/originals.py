@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mempalace.errors import AmbiguousId, NotFound, PalaceDamaged, ParseError
+from mempalace import lookup, tree
+from mempalace.errors import MempalaceError, NoPalace, NotFound, PalaceDamaged
 from mempalace.formats import registry
 from mempalace.model import Image, Session
 from mempalace.palace import archive, restore
@@ -50,44 +51,29 @@ class Original:
 
 
 def find(given: str, palace: Path) -> Original:
-    """The session that is meant: a file that is there, else the beginning of an id in the palace.
+    """The session that is meant: a file (`FILE::ID` for one of several), an id in the palace, or one in a tool's logs.
 
-    Raises NotFound, AmbiguousId (with the candidates), or what reading the file or the palace raises.
+    Of a log that has grown since it was mined, what is there now counts. Raises NotFound, AmbiguousId (with the
+    candidates), or what reading the file or the palace raises.
     """
-    path = Path(given).expanduser()
-    if os.path.isfile(path):
-        return of_file(path)
+    if os.path.isfile(os.path.expanduser(given.partition(lookup.PART)[0])):
+        return _on_disk(lookup.find_session(given, registry.default(), palace))
     try:
         return of_palace(given, palace)
-    except NotFound as error:
-        raise NotFound(
-            f"{given!r} is no file, and no session's id in the palace begins like that",
-            hint="find one: mempalace search ...",
-        ) from error
+    except (NotFound, NoPalace):
+        return _on_disk(lookup.find_session(given, registry.default(), palace))
 
 
-def of_file(path: Path) -> Original:
-    """The one session of a file. Raises AmbiguousId if there are more, ParseError if there is none."""
-    source = Source(path.absolute())
-    found = list(registry.default().detect(path).read(source, Ledger()))
-    if not found:
-        raise ParseError("no session in this file", path=path)
-    if len(found) > 1:
-        ids = [session.key or f"(without id, number {number})" for number, session in enumerate(found, 1)]
-        raise AmbiguousId(
-            f"{path} holds {len(found)} sessions: {', '.join(ids[:20])}",
-            ids,
-            hint="mine the file, then name the session by its id",
-        )
-    return Original(found[0], source.path, source, is_whole=found[0].end is None)
+def _on_disk(session: Session) -> Original:
+    return Original(session, session.path, Source(session.path, member=session.member), session.end is None)
 
 
 def of_palace(prefix: str, palace: Path) -> Original:
-    """A session of the palace, with the newest bytes that were kept of it. Raises NotFound or AmbiguousId."""
+    """A session of the palace, with the newest bytes of it. Raises NoPalace, NotFound or AmbiguousId."""
     with PalaceReader(palace) as reader:
         catalog = reader.catalog
-        session = restore.session(catalog, registry.default(), reader.find_session(prefix))
         number = reader.find_session(prefix)
+        session = restore.session(catalog, registry.default(), number)
         kept = [
             (Path(path_of(path)) == session.path and (member or None) == session.member, revision, mined, source)
             for source, revision, path, member, mined in catalog.rows(
@@ -109,4 +95,24 @@ def of_palace(prefix: str, palace: Path) -> Original:
         )
     where = Path(path_of(path))
     whole = not others and not member and not container
-    return Original(session, where, Source(where, data, member=member or None), whole)
+    found = Original(session, where, Source(where, data, member=member or None), whole)
+    return _grown(found, len(data)) if whole else found
+
+
+def _grown(original: Original, kept: int) -> Original:
+    """The same with what its tool has written since it was mined, if it goes on from there."""
+    session = original.session
+    try:
+        if os.path.getsize(original.path) <= kept:
+            return original
+        source = Source(original.path)
+        with source.open_raw() as stream:
+            if stream.read(kept) != original.data():
+                return original
+        read = tree.flatten(registry.default().get(session.format).read(source, Ledger()))
+        fresh = next((one for one in read if one.key == session.key), None)
+    except (OSError, MempalaceError):
+        return original
+    if fresh is None:
+        return original
+    return replace(original, session=tree.merge(session, fresh), source=source)

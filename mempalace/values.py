@@ -203,3 +203,10 @@ def parse_time(value: Any) -> datetime | None:
         return None
     moment = _EPOCH + timedelta(seconds=seconds)
     return moment if moment >= _EARLIEST else None
+
+
+def project_name(project: str | None) -> str | None:
+    """The last part of a project's path, of whatever system."""
+    if not project:
+        return None
+    return project.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or project

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from logs import chatgpt, run, write_claude
+from logs import chatgpt, claude_lines, run, write_claude
 
 import mempalace
 from mempalace.cli import group
@@ -128,6 +128,21 @@ def test_a_file_is_written_without_a_palace(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_session_of_a_tools_logs_needs_no_palace(log: Path, palace: Path) -> None:
+    shutil.rmtree(palace)
+    assert "overheat" in invoke("export", "0b5e", "--to", "markdown").stdout
+    assert not palace.exists()
+
+
+def test_what_a_tool_wrote_since_it_was_mined_counts(log: Path) -> None:
+    mined = log.read_bytes()
+    log.write_bytes(mined + "".join(f"{line}\n" for line in claude_lines(["KILN-9"], KILN, first=4)).encode())
+    assert "KILN-9" in invoke("export", "0b5e", "--to", "markdown").stdout
+    assert invoke("export", "0b5e", "--to", "original").stdout_bytes == log.read_bytes()
+    log.write_bytes(b"{}\n" * 5_000)  # another log in its place: what was kept counts
+    assert invoke("export", "0b5e", "--to", "original").stdout_bytes == mined
+
+
 def test_a_file_that_exists_is_refused(log: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text("mine")
@@ -157,7 +172,8 @@ def test_what_cannot_be_exported_is_told(log: Path, tmp_path: Path) -> None:
     many = tmp_path / "conversations.json"
     many.write_text(json.dumps([chatgpt("c-one", ["a", "b"]), chatgpt("c-two", ["c", "d"])]))
     found = error("export", str(many), "--to", "json", "-o", "x")
-    assert (found["kind"], found["candidates"]) == ("ambiguous_id", ["c-one", "c-two"])
+    assert (found["kind"], found["candidates"]) == ("ambiguous_id", [f"{many}::c-one", f"{many}::c-two"])
+    assert json.loads(invoke("export", f"{many}::c-two", "--to", "original").stdout)["title"] == "c-two"
     nothing = tmp_path / "silent.jsonl"
     nothing.write_text(
         json.dumps({"type": "user", "uuid": "u", "parentUuid": None, "sessionId": "s", "isMeta": True}

@@ -36,6 +36,7 @@ ORDER = [
     {"reading"},
     {"miner"},
     {"search"},
+    {"lookup"},
     {"originals", "resume"},
     {"library"},
     {"cli"},

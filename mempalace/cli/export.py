@@ -36,8 +36,8 @@ Examples:
 def command(session: str, target: str, output: Path | None, force: bool, palace: Path, as_json: bool) -> None:
     """Write one session as a file of another tool, a page, or the log that it was.
 
-    SESSION is an id (a unique beginning is enough) or the file of a log. What the target has no slot for is told on
-    standard error.
+    SESSION is an id (a unique beginning is enough), the file of a log, or FILE::ID for one of several in it. What the
+    target has no slot for is told on standard error.
     """
     if as_json and output is None:
         raise UsageError("--json needs -o: standard output holds the session", hint="add: -o FILE")

@@ -109,17 +109,20 @@ class Gemini(Format):
 
     def sessions_dir(self, project: Path | None = None) -> Path | None:
         """The folder of a project: named by a slug since 0.29, by the hash of the path before."""
-        if project is None:
-            return super().sessions_dir()
+        return super().sessions_dir() if project is None else next(iter(self.project_dirs(project)), None)
+
+    def project_dirs(self, project: Path) -> list[Path]:
+        """The folders of a project: one that names it, else that of the registry, else that of its hash."""
         names = {str(project), os.path.abspath(project), os.path.realpath(project)}
         for root in self.roots():
             slugs = [slug for path, slug in _registry(root.parent).items() if path in names]
             marked = [folder for folder in _folders(root) if _read(folder / ".project_root") in names]
             hashed = [root / _hash(name) for name in sorted(names)]
             for folder in [*marked, *(root / slug for slug in slugs), *hashed]:
-                if folder.is_dir():
-                    return folder
-        return None
+                if os.path.isdir(folder):
+                    # 0.29 copied what lay in the folder of the hash to that of the slug: one of them is all.
+                    return [folder]
+        return []
 
     def resume_command(self, session: Session) -> str | None:
         """`gemini --resume <id>`, in the project's folder, where the tool looks for it."""
