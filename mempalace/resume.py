@@ -12,8 +12,8 @@ from mempalace.convert.fidelity import FidelityReport
 from mempalace.errors import ConvertError, SourceError, UnknownFormat
 from mempalace.formats import registry
 from mempalace.formats.base import Format
+from mempalace.located import Located
 from mempalace.model import Session
-from mempalace.originals import Original
 from mempalace.records import Ledger
 from mempalace.source import Source
 
@@ -45,7 +45,7 @@ class Resume:
         return words[3:] if words[0] == "cd" else words
 
 
-def prepare(original: Original, tool: str | None = None) -> Resume:
+def prepare(found: Located, tool: str | None = None) -> Resume:
     """Make a session ready to be taken up in a tool, by default its own; files that exist stay as they are.
 
     Raises UnknownFormat for a tool that nothing can be written for, ConvertError for a session that its own tool cannot
@@ -53,53 +53,53 @@ def prepare(original: Original, tool: str | None = None) -> Resume:
     """
     if tool is not None and tool not in convert.AGENTS:
         raise UnknownFormat(f"no session can be resumed in {tool!r}", hint=f"one of: {', '.join(convert.AGENTS)}")
-    if tool is None or (tool == original.session.format and not original.session.is_subagent):
-        return _in_own_tool(original)
-    return _in_other_tool(original, registry.default().get(tool))
+    if tool is None or (tool == found.session.format and not found.session.is_subagent):
+        return _in_own_tool(found)
+    return _in_other_tool(found, registry.default().get(tool))
 
 
-def _in_own_tool(original: Original) -> Resume:
-    session = original.session
+def _in_own_tool(found: Located) -> Resume:
+    session = found.session
     own = registry.default().get(session.format)
     command = own.resume_command(session)
     if command is None:
         raise ConvertError(
             f"{own.title} has no command that reopens this session",
-            path=original.path,
+            path=found.path,
             hint=f"take it up in another tool: --in {' or --in '.join(convert.AGENTS)}",
         )
     notes = _missing_folder(session)
-    place = _own_place(original, own)
+    place = _own_place(found, own)
     if place is None or os.path.isfile(place):
         return Resume(command, place, False, notes=notes)
-    convert.write(place, original.data())
+    convert.write(place, found.data())
     return Resume(command, place, True, notes=(f"{own.title} had no such log any more: it was put back", *notes))
 
 
-def _own_place(original: Original, own: Format) -> Path | None:
+def _own_place(found: Located, own: Format) -> Path | None:
     """Where the tool looks for the session: where it had it, else where it would put it.
 
     Raises ConvertError if the log is gone and nobody can say where it belongs.
     """
-    if any(root.absolute() in original.path.parents for root in own.roots()):
-        return original.path
+    if any(root.absolute() in found.path.parents for root in own.roots()):
+        return found.path
     if own.name in convert.AGENTS:
-        name = convert.convert(original.session, own.name, raw=()).name
+        name = convert.convert(found.session, own.name, raw=()).name
         place = _root(own) / name
-        if own.name == "codex" and original.path.name.startswith("rollout-"):
-            place = place.with_name(original.path.name)
+        if own.name == "codex" and found.path.name.startswith("rollout-"):
+            place = place.with_name(found.path.name)
         return place
-    if os.path.isfile(original.path):
+    if os.path.isfile(found.path):
         return None
     raise ConvertError(
         f"{own.title} has deleted the log of this session, and where it looked for it is not known",
-        path=original.path,
+        path=found.path,
         hint="put it back yourself: mempalace export SESSION --to original -o FILE",
     )
 
 
-def _in_other_tool(original: Original, tool: Format) -> Resume:
-    session = original.session
+def _in_other_tool(found: Located, tool: Format) -> Resume:
+    session = found.session
     project = session.metadata.project
     notes: tuple[str, ...] = ()
     if project and os.path.isabs(project) and os.path.isdir(project):
@@ -107,7 +107,7 @@ def _in_other_tool(original: Original, tool: Format) -> Resume:
     else:
         cwd = os.getcwd()
         notes = (f"the session names no folder of this machine: it goes on in {cwd}",)
-    made = convert.convert(session, tool.name, cwd=cwd, read_image=original.read_image, raw=original.raw)
+    made = convert.convert(session, tool.name, cwd=cwd, read_image=found.read_image, raw=found.raw)
     place = _root(tool) / made.name
     written = _keep_or_write(place, made.data)
     (back,) = tool.read(Source(place, made.data), Ledger())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tarfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,19 @@ def test_every_sample_goes_to_every_tool_and_back(corpus: Path, tool: str, tmp_p
                 assert_round_trips(session, tmp_path / str(found))
                 assert_told(session)
     assert found
+
+
+@pytest.mark.slow
+def test_every_real_log_goes_to_every_tool_and_back(corpus: Path, tmp_path: Path) -> None:
+    with tarfile.open(corpus / "data" / "real-logs.tar.xz") as archive:
+        archive.extractall(tmp_path / "logs", filter="data")
+    found = 0
+    for path in sources(tmp_path / "logs"):
+        for session in sessions(path):
+            found += 1
+            assert_round_trips(session, tmp_path / "out")
+            shutil.rmtree(tmp_path / "out")
+    assert found >= 66
 
 
 # --- made-up sessions ---------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ ORDER = [
     {"miner"},
     {"search"},
     {"lookup"},
-    {"originals", "resume"},
+    {"located", "resume"},
     {"library"},
     {"cli"},
 ]

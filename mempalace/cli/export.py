@@ -12,7 +12,7 @@ from mempalace import convert
 from mempalace.cli.output import json_option, palace_option, print_json, printable
 from mempalace.convert.fidelity import FidelityReport, Level
 from mempalace.errors import UnknownFormat, UsageError
-from mempalace.originals import Original, find
+from mempalace.located import Located, find
 
 _TARGETS = ("native", "original", *convert.TARGETS)
 
@@ -43,8 +43,8 @@ def command(session: str, target: str, output: Path | None, force: bool, palace:
         raise UsageError("--json needs -o: standard output holds the session", hint="add: -o FILE")
     if target not in _TARGETS:
         raise UnknownFormat(f"nothing can be written as {target!r}", hint=f"one of: {', '.join(_TARGETS)}")
-    original = find(session, palace)
-    data, name, report = _made(original, target)
+    found = find(session, palace)
+    data, name, report = _made(found, target)
     if output is None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -52,15 +52,15 @@ def command(session: str, target: str, output: Path | None, force: bool, palace:
         output = output / name if os.path.isdir(output) else output
         convert.write(output, data, overwrite=force)
     if as_json:
-        told = {"session_id": original.session.key, "path": str(output), "bytes": len(data), "report": report.to_dict()}
+        told = {"session_id": found.session.key, "path": str(output), "bytes": len(data), "report": report.to_dict()}
         print_json({"schema_version": 1, **told})
         return
     for line in [*([f"wrote {output}"] if output else []), *report.lines()]:
         click.echo(printable(line), err=True)
 
 
-def _made(original: Original, target: str) -> tuple[bytes, str, FidelityReport]:
+def _made(found: Located, target: str) -> tuple[bytes, str, FidelityReport]:
     if target in ("native", "original"):
-        return original.data(), original.path.name, FidelityReport(target, Level.BYTES, {})
-    made = convert.convert(original.session, target, read_image=original.read_image, raw=original.raw)
+        return found.data(), found.path.name, FidelityReport(target, Level.BYTES, {})
+    made = convert.convert(found.session, target, read_image=found.read_image, raw=found.raw)
     return made.data, Path(made.name).name, made.report

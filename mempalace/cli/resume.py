@@ -10,7 +10,7 @@ import click
 
 from mempalace.cli.output import json_option, palace_option, print_json, printable
 from mempalace.errors import ConvertError, UsageError
-from mempalace.originals import find
+from mempalace.located import find
 from mempalace.resume import Resume, prepare
 
 
@@ -44,7 +44,7 @@ def command(session: str, tool: str | None, run: bool, palace: Path, as_json: bo
         click.echo(printable(line), err=True)
     if run:
         _run(ready)
-    click.echo(ready.command)
+    click.echo(printable(ready.command) if sys.stdout.isatty() else ready.command)
 
 
 def _told(ready: Resume) -> dict[str, object]:

@@ -20,7 +20,7 @@ from mempalace.source import Source, raw_lines, read_span
 
 
 @dataclass(frozen=True, slots=True)
-class Original:
+class Located:
     """A session and its source: `path` is where the file lies (or lay), `source` has its bytes.
 
     `is_whole` says that the file holds this session (with its sub-agents) and nothing else.
@@ -50,7 +50,7 @@ class Original:
         return base64.b64decode(read_span(self.source, image.offset, image.length), validate=True)
 
 
-def find(given: str, palace: Path) -> Original:
+def find(given: str, palace: Path) -> Located:
     """The session that is meant: a file (`FILE::ID` for one of several), an id in the palace, or one in a tool's logs.
 
     Of a log that has grown since it was mined, what is there now counts. Raises NotFound, AmbiguousId (with the
@@ -64,11 +64,11 @@ def find(given: str, palace: Path) -> Original:
         return _on_disk(lookup.find_session(given, registry.default(), palace))
 
 
-def _on_disk(session: Session) -> Original:
-    return Original(session, session.path, Source(session.path, member=session.member), session.end is None)
+def _on_disk(session: Session) -> Located:
+    return Located(session, session.path, Source(session.path, member=session.member), session.end is None)
 
 
-def of_palace(prefix: str, palace: Path) -> Original:
+def of_palace(prefix: str, palace: Path) -> Located:
     """A session of the palace, with the newest bytes of it. Raises NoPalace, NotFound or AmbiguousId."""
     with PalaceReader(palace) as reader:
         catalog = reader.catalog
@@ -95,24 +95,24 @@ def of_palace(prefix: str, palace: Path) -> Original:
         )
     where = Path(path_of(path))
     whole = not others and not member and not container
-    found = Original(session, where, Source(where, data, member=member or None), whole)
-    return _grown(found, len(data)) if whole else found
+    located = Located(session, where, Source(where, data, member=member or None), whole)
+    return _grown(located, len(data)) if whole else located
 
 
-def _grown(original: Original, kept: int) -> Original:
+def _grown(found: Located, kept: int) -> Located:
     """The same with what its tool has written since it was mined, if it goes on from there."""
-    session = original.session
+    session = found.session
     try:
-        if os.path.getsize(original.path) <= kept:
-            return original
-        source = Source(original.path)
+        if os.path.getsize(found.path) <= kept:
+            return found
+        source = Source(found.path)
         with source.open_raw() as stream:
-            if stream.read(kept) != original.data():
-                return original
+            if stream.read(kept) != found.data():
+                return found
         read = tree.flatten(registry.default().get(session.format).read(source, Ledger()))
         fresh = next((one for one in read if one.key == session.key), None)
     except (OSError, MempalaceError):
-        return original
+        return found
     if fresh is None:
-        return original
-    return replace(original, session=tree.merge(session, fresh), source=source)
+        return found
+    return replace(found, session=tree.merge(session, fresh), source=source)
