@@ -85,6 +85,22 @@ def test_every_claude_log_is_one_chain_of_one_session(session: Session) -> None:
     assert_messages([record["message"] for record in chain if record["type"] != "system"])
 
 
+def assert_answered(messages: list[dict[str, Any]]) -> None:
+    """As the API asks for it: neighbours of one role are one message, and calls are answered in the next one."""
+    waiting: set[str] = set()
+    role = ""
+    for message in messages:
+        if message["role"] == "assistant" and role == "user":
+            assert not waiting
+        role = message["role"]
+        for block in message["content"] if isinstance(message["content"], list) else []:
+            if block["type"] == "tool_use":
+                waiting.add(block["id"])
+            elif block["type"] == "tool_result":
+                waiting.remove(block["tool_use_id"])
+    assert not waiting
+
+
 def assert_messages(messages: list[dict[str, Any]]) -> None:
     calls: set[str] = set()
     ids = [message["id"] for message in messages if message["role"] == "assistant"]
@@ -111,6 +127,29 @@ def assert_messages(messages: list[dict[str, Any]]) -> None:
                 assert isinstance(block["content"], str) or all(
                     part["type"] in ("text", "image") for part in block["content"]
                 )
+
+
+def test_every_call_is_answered_where_the_api_looks_for_it(tmp_path: Path) -> None:
+    def call(*names: str) -> Message:
+        return message(Role.ASSISTANT, Origin.ASSISTANT, *(ToolUse(name, "Bash", {}) for name in names))
+
+    def result(name: str) -> Message:
+        return message(Role.TOOL, Origin.TOOL_RESULT, ToolResult(name, "ok", False))
+
+    person = message(Role.USER, Origin.PERSON, Text("go"))
+    words = message(Role.ASSISTANT, Origin.ASSISTANT, Text("so"))
+    for messages in (
+        [person, call("a")],
+        [person, call("a"), words, call("b"), result("b"), words],
+        [person, call("a"), call("b"), call("c"), result("a"), result("c"), person],
+        [person, call("a", "b"), result("b"), person, call("c"), person],
+    ):
+        session = session_of(messages)
+        records = lines(session, "claude-code")
+        assert_answered([record["message"] for record in records])
+        made = [block for record in records if "addedByConversion" in record for block in record["message"]["content"]]
+        assert convert(session, "claude-code").report.residue["unanswered calls"] == len(made) > 0
+        assert converted(session, "claude-code", tmp_path).tool_results == session.tool_results
 
 
 def test_a_claude_log_in_full() -> None:

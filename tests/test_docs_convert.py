@@ -40,7 +40,7 @@ def with_everything() -> Session:
     messages.append(said(Role.USER, Origin.PERSON, Text("a"), Text("b"), Text(" "), name="Ana"))
     messages.append(said(Role.USER, Origin.PERSON, Image("image/png", 6, 10, 8)))
     messages.append(said(Role.USER, Origin.ABANDONED, Text("abandoned")))
-    calls = (ToolUse("c1", "web.run", ["no object"]), ToolUse("c2", "Bash", {"command": "ls"}))
+    calls = (ToolUse("c1", "web.run", ["no object"]), ToolUse("c2", "Bash", {"command": "ls"}), ToolUse("c3", "x", {}))
     messages.append(said(Role.ASSISTANT, Origin.ASSISTANT, Thinking("t"), Text("x"), *calls, model="m1"))
     results = (ToolResult("c1", "no", True), ToolResult("c2", "yes", False), ToolResult("gone", "orphan"))
     messages.append(said(Role.TOOL, Origin.TOOL_RESULT, *results))

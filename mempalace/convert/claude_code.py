@@ -59,22 +59,53 @@ class _Writer:
         self._version = meta.client_version if plan.is_own and meta.client_version else VERSION
 
     def chain(self) -> Iterator[Json]:
-        """The records that hang together, in order."""
-        for at, item in enumerate(self._plan.items):
-            if item.kind is Kind.SUMMARY:
-                yield self._record(at, item, "system", {**_BOUNDARY}, part="boundary")
-                content = "\n".join(item.texts)
-                flags = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
-                yield self._record(at, item, "user", {**flags, "message": {"role": "user", "content": content}})
-            elif item.kind in (Kind.ASSISTANT, Kind.NOTICE):
-                extra = {"isApiErrorMessage": True} if item.kind is Kind.NOTICE else {}
-                yield self._record(at, item, "assistant", {"message": self._answer(at, item), **extra})
-            elif item.kind is Kind.ASIDE:
-                tagged = self._plan.is_own and item.message.origin is Origin.COMMAND and item.texts[0].startswith("<")
-                meta = {} if tagged else {"isMeta": True}
-                yield self._record(at, item, "user", {"message": self._said(item), **meta})
-            else:
-                yield self._record(at, item, "user", {"message": self._said(item)})
+        """The records that hang together, in order.
+
+        The API refuses a history in which a call has no result in the next message of the user's role: one that says
+        so is put there, unless the results of other calls are still to come.
+        """
+        items = self._plan.items
+        results = (block for item in items for block in item.blocks if isinstance(block, ToolResult))
+        answered = {result.tool_use_id for result in results}
+        to_come: set[str] = set()
+        unanswered: list[str] = []
+        for at, item in enumerate(items):
+            if unanswered and not (item.kind is Kind.ASSISTANT and to_come):
+                yield self._filler(at, items[at - 1], unanswered)
+                unanswered = []
+            yield from self._records(at, item)
+            for block in item.blocks:
+                if isinstance(block, ToolResult):
+                    to_come.discard(block.tool_use_id)
+                elif isinstance(block, ToolUse) and block.id in answered:
+                    to_come.add(block.id)
+                elif isinstance(block, ToolUse):
+                    unanswered.append(block.id)
+        if unanswered:
+            yield self._filler(len(items), items[-1], unanswered)
+
+    def _records(self, at: int, item: Item) -> Iterator[Json]:
+        if item.kind is Kind.SUMMARY:
+            yield self._record(at, item, "system", {**_BOUNDARY}, part="boundary")
+            content = "\n".join(item.texts)
+            flags = {"isCompactSummary": True, "isVisibleInTranscriptOnly": True}
+            yield self._record(at, item, "user", {**flags, "message": {"role": "user", "content": content}})
+        elif item.kind in (Kind.ASSISTANT, Kind.NOTICE):
+            extra = {"isApiErrorMessage": True} if item.kind is Kind.NOTICE else {}
+            yield self._record(at, item, "assistant", {"message": self._answer(at, item), **extra})
+        elif item.kind is Kind.ASIDE:
+            tagged = self._plan.is_own and item.message.origin is Origin.COMMAND and item.texts[0].startswith("<")
+            meta = {} if tagged else {"isMeta": True}
+            yield self._record(at, item, "user", {"message": self._said(item), **meta})
+        else:
+            yield self._record(at, item, "user", {"message": self._said(item)})
+
+    def _filler(self, at: int, item: Item, calls: list[str]) -> Json:
+        """Results for calls that have none; by its mark our reader knows that the log does not say this."""
+        self._plan.counts["unanswered calls"] += len(calls)
+        told = {"type": "tool_result", "content": "[the log has no result of this call]", "is_error": True}
+        message = {"role": "user", "content": [{**told, "tool_use_id": call} for call in calls]}
+        return self._record(at, item, "user", {"message": message, "addedByConversion": True}, part="filler")
 
     def _record(self, at: int, item: Item, kind: str, fields: Json, part: str = "") -> Json:
         meta = self._plan.session.metadata

@@ -39,6 +39,7 @@ RESIDUE = {
     "times": "times of messages; left out, or taken from a neighbour where the log has none",
     "token usage": "tokens spent; left out",
     "tool inputs": 'input that comes back as {"raw": ...}',
+    "unanswered calls": "calls without a result, which the target's API refuses; one that says so is added",
     "tool names": "names with signs that the target's API refuses, which became _",
 }
 

@@ -182,7 +182,7 @@ class Reader:
     def _user(self, record: Record, value: JsonObject) -> None:
         message = value.get("message")
         blocks = parse_blocks(message.get("content") if isinstance(message, dict) else message, record)
-        if not blocks:
+        if not blocks or value.get("addedByConversion") is True:  # results that our own conversion makes up
             self._ledger.skip("empty")
             return
         thread = self._thread(value)
