@@ -5,42 +5,47 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mempalace import lookup, tree
-from mempalace.errors import MempalaceError, NoPalace, NotFound, PalaceDamaged
+from mempalace.convert.native import to_native
+from mempalace.errors import MempalaceError, NoPalace, NotFound
+from mempalace.folders import source_of
 from mempalace.formats import registry
 from mempalace.model import Image, Session
 from mempalace.palace import archive, restore
 from mempalace.palace.catalog import path_of
 from mempalace.palace.reader import PalaceReader
 from mempalace.records import Ledger
-from mempalace.source import Source, raw_lines, read_span
+from mempalace.source import Original, Source, raw_lines, read_span
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A session and its source: `path` is where the file lies (or lay), `source` has its bytes.
+    """A session and where its bytes are.
 
-    `is_whole` says that the file holds this session (with its sub-agents) and nothing else.
+    `path` is where the log lies (or lay), `source` has the bytes that places in the session refer to. `files` are the
+    files as they lie on disk: one, each day of a Slack channel, or of an export this conversation's part alone.
+    `kept` says that they come out of the palace.
     """
 
     session: Session
     path: Path
     source: Source
-    is_whole: bool
+    files: tuple[Original, ...]
+    kept: bool = False
 
-    def data(self) -> bytes:
-        """The bytes of the file as it lies on disk; of a file with many sessions those of this one."""
-        if self.is_whole or self.session.end is None:
-            with self.source.open_raw() as stream:
-                return stream.read()
-        return read_span(self.source, self.session.start, self.session.end - self.session.start)
+    def native(self) -> bytes:
+        """The native container of the session."""
+        return b"".join(to_native(self.session, self.files if self.kept else None))
 
     @property
     def raw(self) -> Iterator[bytes]:
-        """Every line of the session's part of the file, as `Session.raw` gives those of a file that is there."""
+        """Every line of the session's part of the log, as `Session.raw` gives those of a file that is there."""
+        if not self.kept:
+            return self.session.raw
         return raw_lines(self.source, self.session.start, self.session.end)
 
     def read_image(self, image: Image) -> bytes:
@@ -65,7 +70,10 @@ def find(given: str, palace: Path) -> Located:
 
 
 def _on_disk(session: Session) -> Located:
-    return Located(session, session.path, Source(session.path, member=session.member), session.end is None)
+    source = source_of(session.path, session.member)
+    if session.end is None:
+        return Located(session, session.path, source, tuple(session.originals()))
+    return Located(session, session.path, source, (Original(source.name, lambda: session.raw),))
 
 
 def of_palace(prefix: str, palace: Path) -> Located:
@@ -74,45 +82,41 @@ def of_palace(prefix: str, palace: Path) -> Located:
         catalog = reader.catalog
         number = reader.find_session(prefix)
         session = restore.session(catalog, registry.default(), number)
-        kept = [
-            (Path(path_of(path)) == session.path and (member or None) == session.member, revision, mined, source)
+        files = [
+            Original(file.name, partial(iter, list(file.read())))
+            for file in restore.originals(catalog, registry.default(), number)
+        ]
+        held = [
+            (path_of(path) == session.path and (member or None) == session.member, revision, mined, source)
             for source, revision, path, member, mined in catalog.rows(
                 "SELECT h.source, h.revision, s.path, s.member, s.mined_at FROM session_sources h"
                 " JOIN sources s ON s.id = h.source WHERE h.session = ?",
                 number,
             )
         ]
-        if not kept:
-            raise PalaceDamaged(f"the archive has no source of session {prefix}", path=catalog.path)
-        _, revision, _, source = max(kept)
-        data = b"".join(archive.read(catalog, source, revision))
-        path, member, container = catalog.row("SELECT path, member, container FROM sources WHERE id = ?", source)
-        (others,) = catalog.row(
-            "SELECT COUNT(*) FROM session_sources h JOIN sessions s ON s.id = h.session"
-            " WHERE h.source = ? AND s.kind <> 'subagent' AND s.id <> ?",
-            source,
-            number,
-        )
-    where = Path(path_of(path))
-    whole = not others and not member and not container
-    located = Located(session, where, Source(where, data, member=member or None), whole)
-    return _grown(located, len(data)) if whole else located
+        _, revision, _, number = max(held)
+        data = b"".join(archive.read(catalog, number, revision))
+        path, member = catalog.row("SELECT path, member FROM sources WHERE id = ?", number)
+    source = Source(path_of(path), data, member=member or None)
+    if session.end is not None:
+        part = read_span(source, session.start, session.end - session.start)
+        files = [Original(source.name, partial(iter, [part]))]
+    located = Located(session, source.path, source, tuple(files), kept=True)
+    return _grown(located) if len(files) == 1 and not member and session.end is None else located
 
 
-def _grown(found: Located, kept: int) -> Located:
+def _grown(located: Located) -> Located:
     """The same with what its tool has written since it was mined, if it goes on from there."""
-    session = found.session
+    session = located.session
+    kept = b"".join(located.files[0].read())
     try:
-        if os.path.getsize(found.path) <= kept:
-            return found
-        source = Source(found.path)
-        with source.open_raw() as stream:
-            if stream.read(kept) != found.data():
-                return found
-        read = tree.flatten(registry.default().get(session.format).read(source, Ledger()))
+        if os.path.getsize(located.path) <= len(kept):
+            return located
+        with open(located.path, "rb") as stream:
+            if stream.read(len(kept)) != kept:
+                return located
+        read = tree.flatten(registry.default().get(session.format).read(Source(located.path), Ledger()))
         fresh = next((one for one in read if one.key == session.key), None)
     except (OSError, MempalaceError):
-        return found
-    if fresh is None:
-        return found
-    return replace(found, session=tree.merge(session, fresh), source=source)
+        return located
+    return located if fresh is None else _on_disk(tree.merge(session, fresh))

@@ -72,7 +72,7 @@ def _in_own_tool(found: Located) -> Resume:
     place = _own_place(found, own)
     if place is None or os.path.isfile(place):
         return Resume(command, place, False, notes=notes)
-    convert.write(place, found.data())
+    convert.write(place, b"".join(piece for file in found.files for piece in file.read()))
     return Resume(command, place, True, notes=(f"{own.title} had no such log any more: it was put back", *notes))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from logs import chatgpt, claude_lines, run, write_claude
+from logs import chatgpt, claude_lines, find, run, slack, slack_files, write_claude
 
 import mempalace
 from mempalace.cli import group
@@ -108,6 +108,35 @@ def test_the_log_itself_comes_back_byte_for_byte(log: Path, tmp_path: Path) -> N
     log.unlink()
     assert told("export", "0b5e", "--to", "original", "-o", str(tmp_path / "back.jsonl"))["report"]["residue"] == {}
     assert (tmp_path / "back.jsonl").read_bytes() == data
+
+
+def test_the_native_container_holds_the_log(log: Path, tmp_path: Path) -> None:
+    data = log.read_bytes()
+    mempalace.save(mempalace.load(log), tmp_path / "from a file", "native")
+    log.unlink()
+    path = Path(told("export", "0b5e", "--to", "native", "-o", str(tmp_path))["path"])
+    assert path.name == f"{log.name}.native"
+    assert mempalace.from_native(path.read_bytes()).data == data
+    assert path.read_bytes() == (tmp_path / "from a file").read_bytes()
+
+
+def test_a_session_of_several_files_needs_a_folder(palace: Path, tmp_path: Path) -> None:
+    thread = "1767949200.000100"
+    days = {"d09": [slack("UANA", "KILN-1", thread, thread)], "d10": [slack("UBOB", "ok", "1768035600.1", thread)]}
+    export = tmp_path / "export"
+    for name, text in slack_files(**days).items():
+        (export / name).parent.mkdir(parents=True, exist_ok=True)
+        (export / name).write_text(str(text))
+    before = {path.name: path.read_bytes() for path in (export / "kiln").iterdir()}
+    invoke("mine", str(export))
+    (key,) = {hit.session_id for hit in find(palace, "KILN-1")}
+    shutil.rmtree(export)
+    found = error("export", key, "--to", "original")
+    assert (found["kind"], "-o DIR" in found["hint"]) == ("usage", True)
+    (tmp_path / "out").mkdir()
+    paths = [Path(path) for path in told("export", key, "--to", "original", "-o", str(tmp_path / "out"))["paths"]]
+    assert {path.name: path.read_bytes() for path in paths} == before
+    assert "[Ana] KILN-1" in invoke("export", key, "--to", "claude-code").stdout
 
 
 def test_a_conversation_of_an_export_is_its_own_bytes(palace: Path, tmp_path: Path) -> None:

@@ -44,23 +44,37 @@ def command(session: str, target: str, output: Path | None, force: bool, palace:
     if target not in _TARGETS:
         raise UnknownFormat(f"nothing can be written as {target!r}", hint=f"one of: {', '.join(_TARGETS)}")
     found = find(session, palace)
-    data, name, report = _made(found, target)
-    if output is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        output = output / name if os.path.isdir(output) else output
-        convert.write(output, data, overwrite=force)
+    files, report = _made(found, target)
+    if len(files) > 1 and not (output is not None and os.path.isdir(output)):
+        names = ", ".join(name for name, _ in files)
+        raise UsageError(f"the session lies in {len(files)} files: {names}", hint="give a folder: -o DIR")
+    written = [_write(data, name, output, force) for name, data in files]
     if as_json:
-        told = {"session_id": found.session.key, "path": str(output), "bytes": len(data), "report": report.to_dict()}
-        print_json({"schema_version": 1, **told})
+        told = {"session_id": found.session.key, "path": written[0], "paths": written, "report": report.to_dict()}
+        print_json({"schema_version": 1, **told, "bytes": sum(len(data) for _, data in files)})
         return
-    for line in [*([f"wrote {output}"] if output else []), *report.lines()]:
+    for line in [*(f"wrote {path}" for path in written if path), *report.lines()]:
         click.echo(printable(line), err=True)
 
 
-def _made(found: Located, target: str) -> tuple[bytes, str, FidelityReport]:
-    if target in ("native", "original"):
-        return found.data(), found.path.name, FidelityReport(target, Level.BYTES, {})
+def _made(found: Located, target: str) -> tuple[list[tuple[str, bytes]], FidelityReport]:
+    """The names and contents of the files to write: one, or the log's own where it lies in several."""
+    if target == "original":
+        files = [(Path(file.name).name, b"".join(file.read())) for file in found.files]
+        return files, FidelityReport(target, Level.BYTES, {})
+    if target == "native":
+        name = f"{found.path.name}.native"
+        return [(name, found.native())], FidelityReport(target, Level.BYTES, {})
     made = convert.convert(found.session, target, read_image=found.read_image, raw=found.raw)
-    return made.data, Path(made.name).name, made.report
+    return [(Path(made.name).name, made.data)], made.report
+
+
+def _write(data: bytes, name: str, output: Path | None, force: bool) -> str | None:
+    """Write a file to where it was asked for, else to standard output; its path."""
+    if output is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return None
+    path = output / name if os.path.isdir(output) else output
+    convert.write(path, data, overwrite=force)
+    return str(path)

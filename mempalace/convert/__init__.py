@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from mempalace.convert import claude_code, codex, html, markdown, openai, plan
+from mempalace.convert import claude_code, codex, html, markdown, native, openai, plan
 from mempalace.convert.fidelity import FidelityReport, Level, report
 from mempalace.convert.kinds import count_kinds
 from mempalace.errors import ConvertError, UnknownFormat
@@ -81,11 +81,14 @@ def to_jsonl(session: Session, format: str, *, cwd: str | None = None) -> str:
 
 
 def save(session: Session, path: Path | str, format: str, *, overwrite: bool = False) -> FidelityReport:
-    """Write the session as a file of that format, whole or not at all; what it cost.
+    """Write the session as a file of that format (also `native`), whole or not at all; what it cost.
 
     Raises UnknownFormat, and ConvertError for a session that cannot be expressed in it, a file that exists (unless
     `overwrite`) or a place that cannot be written.
     """
+    if format == "native":
+        write(Path(path), b"".join(native.to_native(session)), overwrite=overwrite)
+        return FidelityReport(format, Level.BYTES, {})
     made = convert(session, format)
     write(Path(path), made.data, overwrite=overwrite)
     return made.report
