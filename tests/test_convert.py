@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from convert_helpers import FIXTURES, converted, picture, said, sessions, sources
 from hypothesis import HealthCheck, given, settings
@@ -249,6 +250,39 @@ def test_a_session_comes_from_chat_messages_and_gives_them_back() -> None:
     assert mempalace.from_openai({"model": "m", "messages": messages}).metadata.model == "m"
 
 
+def test_every_session_has_the_shape_of_a_chat() -> None:
+    for path in sources(FIXTURES):
+        for session in sessions(path):
+            for message in session.to_openai():
+                assert set(message) <= {"role", "content", "tool_calls", "tool_call_id", "name"}
+                assert message["role"] in ("user", "assistant", "system", "tool")
+                assert isinstance(message["content"], str | list) or (
+                    message["content"] is None and message["tool_calls"]
+                )
+                assert ("tool_call_id" in message) == (message["role"] == "tool")
+
+
+def test_images_in_a_chat_are_parts_with_data_urls() -> None:
+    log = next(iter(sources(FIXTURES / "claude-code" / "images")))
+    session = mempalace.load(log)
+    lists = [message["content"] for message in session.to_openai(images=True) if isinstance(message["content"], list)]
+    urls = [part["image_url"]["url"] for parts in lists for part in parts if part["type"] == "image_url"]
+    assert any(url.startswith("data:image/png;base64,") for url in urls)
+    assert any(part["type"] == "text" for parts in lists for part in parts)
+
+
+def test_what_a_session_says_of_itself() -> None:
+    rollout = mempalace.load(FIXTURES / "codex" / "tools" / "rollout-tools.jsonl").metadata
+    lines = (FIXTURES / "codex" / "tools" / "rollout-tools.jsonl").read_bytes().splitlines()
+    own = [orjson.loads(line) for line in lines if b'"session_meta"' in line or b'"turn_context"' in line]
+    assert rollout.headers == tuple(own)
+    assert (rollout.source, rollout.session_id) == ("codex", own[0]["payload"]["id"])
+    assert rollout.model == own[-1]["payload"]["model"]
+    assert rollout.project == own[0]["payload"]["cwd"]
+    fork = mempalace.load(FIXTURES / "codex" / "fork" / "rollout-fork.jsonl").metadata
+    assert fork.lineage["forked_from"]
+
+
 @pytest.mark.parametrize("messages", [[], [{"content": "x"}], {"messages": []}, {"x": 1}])
 def test_what_is_no_chat_is_an_error(messages: Any) -> None:
     with pytest.raises(mempalace.MempalaceError):
@@ -308,8 +342,6 @@ def test_the_report_names_kinds_of_record_that_hold_no_message() -> None:
 
 
 def test_json_gives_back_an_equal_session() -> None:
-    import orjson
-
     for path in sources(FIXTURES):
         for session in mempalace.parse(path):
             made = convert(session, "json")
