@@ -26,9 +26,10 @@ def reconstruct_tree(sessions: Iterable[Session]) -> list[Session]:
     """The sessions as trees: each sub-agent in the `subagents` of the session that spawned it, to any depth.
 
     Roots and sub-agents stay in the order in which they came. Whose parent is not among them stays a root; of parents
-    that go round in a circle the first becomes one. No session is left out, also none that comes twice.
+    that go round in a circle the first becomes one. No session is left out; one that comes twice, flat and as a
+    sub-agent, is there once, two readings of one that differ are both.
     """
-    flat = [replace(session, subagents=()) for session in flatten(sessions)]
+    flat = list(_distinct(sessions))
     places: dict[tuple[str, str], int] = {}
     for at, session in enumerate(flat):
         for name in names(session):
@@ -48,6 +49,18 @@ def reconstruct_tree(sessions: Iterable[Session]) -> list[Session]:
             agents = tuple(_spawned(flat[at], flat[child]) for child in children[at])
             flat[at] = replace(flat[at], subagents=agents)
     return [flat[at] for at in order[:roots]]
+
+
+def _distinct(sessions: Iterable[Session]) -> Iterator[Session]:
+    """All sessions and sub-agents alone, each once."""
+    seen: dict[tuple[str, str], list[Session]] = {}
+    for session in flatten(sessions):
+        if session.key is not None:
+            alike = seen.setdefault((session.format, session.key), [])
+            if any(session.turns == other.turns for other in alike):
+                continue
+            alike.append(session)
+        yield replace(session, subagents=())
 
 
 def _cut_circles(parents: list[int | None]) -> None:

@@ -217,6 +217,7 @@ def test_a_real_set_is_put_together_as_it_was_loaded() -> None:
     flat = [found for path in files for found in registry_read(path)]
     assert reconstruct_tree(flat) == [session]
     assert reconstruct_tree([session]) == [session]
+    assert reconstruct_tree([mempalace.load(path) for path in files]) == [session]  # flat and attached
 
 
 def registry_read(path: Path) -> list[Session]:
