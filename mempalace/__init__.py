@@ -26,6 +26,7 @@ _HOMES = {
     "from_openai": "library",
     "from_native": "convert.native",
     "to_native": "convert.native",
+    "reconstruct_tree": "tree",
     "register": "formats.registry",
     "save": "convert",
     "to_jsonl": "convert",
