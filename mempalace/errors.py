@@ -63,10 +63,22 @@ class UnknownFormat(MempalaceError):
     kind = "unknown_format"
 
 
+class PluginError(MempalaceError):
+    """A format that another package registers cannot be loaded."""
+
+    kind = "plugin"
+
+
 class ParseError(MempalaceError):
     """A file is claimed by a format, but holds nothing that can be read as its sessions."""
 
     kind = "parse"
+
+
+class ConvertError(MempalaceError):
+    """A session cannot be written as another tool's file, or not at that place; nothing was written."""
+
+    kind = "convert"
 
 
 class SourceError(MempalaceError):
@@ -125,6 +137,6 @@ class AmbiguousId(UsageError):
 
 
 class NotFound(UsageError):
-    """Nothing in the palace has the id that was asked for."""
+    """No session has the id that was asked for."""
 
     kind = "not_found"

@@ -77,6 +77,8 @@ class Head:
     @cached_property
     def records(self) -> list[dict[str, Any]]:
         """The first JSON objects, if the file is made of lines that hold one each."""
+        if self.data.lstrip(SPACE)[:4] == b"<!--":
+            return []  # Markdown, be it that it quotes a log
         if self.data.lstrip(SPACE)[:1] == b"[" and (b"\n" not in self.data or self.document is not None):
             return []
         found: list[Record] = []

@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from mempalace import miner, search
-from mempalace.errors import ParseError, UnknownFormat
+from mempalace import discover, lookup, miner, search
+from mempalace.discover import OnProblem, Selection
+from mempalace.errors import ParseError, UnknownFormat, UsageError
 from mempalace.formats import registry
 from mempalace.formats.base import Format, SessionFile
 from mempalace.model import Session
-from mempalace.palace import folder
+from mempalace.palace import folder, restore
 from mempalace.query import Filters, SearchResults
 from mempalace.records import Ledger
-from mempalace.source import Source
+from mempalace.source import Original, Source
 from mempalace.summary import OnEvent, Summary
+from mempalace.values import dumps
 
 
 def parse(path: Path | str, format: str | None = None) -> list[Session]:
     """The sessions in a file; `format` names its format, else it is detected.
 
+    Sub-agents are in the `subagents` of the session that spawned them, also where they lie in files of their own.
     Raises UnknownFormat, SourceError or ParseError.
     """
     known = registry.default().detect(path) if format is None else registry.default().get(format)
-    return list(known.read(Source(Path(path)), Ledger()))
+    return [known.with_subagents(session) for session in known.read(Source(Path(path)), Ledger())]
 
 
 def parse_str(text: str, format: str | None = None) -> list[Session]:
     """The sessions in a text, as `parse` gives those in a file."""
     source = Source(Path("<text>"), text.encode("utf-8", "surrogatepass"))
+    known = _identify(source) if format is None else registry.default().get(format)
+    return list(known.read(source, Ledger()))
+
+
+def from_openai(messages: list[dict[str, Any]] | dict[str, Any]) -> Session:
+    """The session of chat-completions messages, or of a request's body with them, as `Session.to_openai` gives them.
+
+    Raises ParseError if they hold no conversation.
+    """
+    body = {"messages": messages} if isinstance(messages, list) else messages
+    found = list(registry.default().get("chat").read(Source(Path("<messages>"), dumps(body)), Ledger()))
+    if len(found) != 1:
+        raise ParseError("these are no chat messages", hint='give a list of {"role": ..., "content": ...}')
+    return found[0]
+
+
+def parse_bytes(data: bytes, name: str, format: str | None = None) -> list[Session]:
+    """The sessions in the bytes of a file of that name, as `parse` gives those in the file itself."""
+    source = Source(Path(name), data)
     known = _identify(source) if format is None else registry.default().get(format)
     return list(known.read(source, Ledger()))
 
@@ -51,12 +74,37 @@ def load(path: Path | str, format: str | None = None) -> Session:
     return found[0]
 
 
-def list_sessions(project: Path | str | None = None, format: str | None = None) -> list[SessionFile]:
-    """The session files on this machine, newest first: of a project or of all, of one tool or of all."""
-    folder = None if project is None else Path(project)
-    known = registry.default() if format is None else [registry.default().get(format)]
-    found = [file for one in known for file in one.list_sessions(folder)]
-    return sorted(found, key=lambda file: (-file.modified, str(file.path)))
+def list_sessions(
+    project: Path | str | None = None,
+    format: str | None = None,
+    *,
+    days: float | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    grep: str | None = None,
+    mode: str = "all",
+    agent_type: str | None = None,
+    limit: int | None = None,
+    sort: str = "date",
+    on_problem: OnProblem | None = None,
+) -> list[SessionFile]:
+    """The session files on this machine, newest first: of a project or of all, of one tool or of all.
+
+    The filters are those of `mempalace.discover.Selection`. Folders and files that cannot be read are passed over,
+    and told to `on_problem`. Raises UsageError for a filter that cannot be, UnknownFormat.
+    """
+    selection = Selection(project, format, days, since, until, grep, mode, agent_type, limit, sort)
+    return discover.sessions(selection, registry.default(), on_problem)
+
+
+def find_session(which: Path | str, palace: Path | str | None = None) -> Session:
+    """One session by its file, its id, a unique beginning of it, or words of its title.
+
+    The tools' logs are asked first, then the palace, if there is one: no palace is needed. A file with several
+    sessions takes `FILE::ID`. Raises NotFound, AmbiguousId (with `candidates`), SourceError, ParseError.
+    """
+    place = folder.default_path() if palace is None else Path(palace).expanduser()
+    return lookup.find_session(which, registry.default(), place)
 
 
 class Palace:
@@ -111,3 +159,23 @@ class Palace:
             self._reader = search.Reader(self.path)
         filters = Filters(project, tool, role, since, until, session, wing, tuple(include))
         return self._reader.search(query, limit, filters, lexical_only=lexical_only)
+
+    def originals(self, session: str) -> list[Original]:
+        """The files that a session was read from, out of the archive, also after they are gone.
+
+        `session` is its id or a unique beginning of it. Mostly it is one file; a Slack channel has one a day. Raises
+        NotFound, AmbiguousId.
+        """
+        if self._reader is None:
+            self._reader = search.Reader(self.path)
+        self._reader.refresh()
+        catalog = self._reader.catalog
+        return restore.originals(catalog, registry.default(), self._reader.find_session(session))
+
+    def original(self, session: str) -> Iterator[bytes]:
+        """The bytes of the one file that a session was read from, in pieces. Raises UsageError if there are several."""
+        found = self.originals(session)
+        if len(found) > 1:
+            names = ", ".join(file.name for file in found)
+            raise UsageError(f"the session lies in {len(found)} files: {names}", hint="take them from Palace.originals")
+        return found[0].read()

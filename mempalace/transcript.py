@@ -36,6 +36,7 @@ from mempalace.values import dumps
 MARK = "> "
 ARROW = "→ "
 GAP = "\n\n"
+_TITLE_CHARS = 120
 
 
 class Span(NamedTuple):
@@ -110,6 +111,17 @@ def render_all(sessions: Iterable[Session], keep: Callable[[Origin], bool] | Non
 def is_default(origin: Origin) -> bool:
     """The default view: dialogue with tool calls and their results."""
     return origin in DIALOGUE or origin in (Origin.TOOL_CALL, Origin.TOOL_RESULT, Origin.SUBAGENT)
+
+
+def first_words(session: Session) -> str | None:
+    """The first line that a person (or, in a sub-agent, its parent) said, as a title of at most 120 characters."""
+    for message in session.messages:
+        if message.origin in (Origin.PERSON, Origin.SUBAGENT):
+            for block in message.content:
+                if isinstance(block, Text) and (words := block.text.split()):
+                    line = " ".join(words)
+                    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1] + "…"
+    return None
 
 
 def _parts(message: Message) -> Iterator[tuple[Origin, str]]:

@@ -27,6 +27,7 @@ _TOOL_VARIABLES = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regen", action="store_true", help="write the golden files again; read the diff")
     parser.addoption("--corpus", metavar="DIR", help="folder with samples/ and data/, for tests over real files")
+    parser.addoption("--peer", metavar="PROGRAM", help="a session reader of others, to read what we convert")
     parser.addoption("--slow", action="store_true", help="run the full sizes too")
 
 

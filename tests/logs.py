@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import sqlite3
 import string
 import subprocess
@@ -59,6 +60,28 @@ def write_claude(path: Path, texts: Iterable[str], session: str = "s1", **fields
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in claude_lines(texts, session, **fields)))
     return path
+
+
+def as_nobody(folder: Path, code: str, *words: str, **environment: str) -> str:
+    """What a program prints for another user, for whom modes count, and who is let into a test's folder."""
+    for place in (folder, *folder.parents):
+        if place == folder or "pytest" in place.name or "popen" in place.name:
+            place.chmod(0o755)
+    switch = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    if switch and shutil.which("setpriv") is None:
+        pytest.skip("needs setpriv")
+    done = subprocess.run(
+        [*switch, sys.executable, "-B", "-c", code, *words],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, **environment},
+        check=False,
+    )
+    if "ModuleNotFoundError" in done.stderr or "shared libraries" in done.stderr:
+        pytest.skip("the other user cannot run this Python or import the project")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def find(palace: Path, query: str, limit: int = 10, **filters: Any) -> SearchResults:

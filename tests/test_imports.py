@@ -24,6 +24,7 @@ ORDER = [
     {"model", "model_data"},
     {"tree"},
     {"transcript"},
+    {"convert"},
     {"formats"},
     {"normalize"},
     {"discover"},
@@ -37,6 +38,8 @@ ORDER = [
     {"miner"},
     {"hits", "scoring"},
     {"search"},
+    {"lookup"},
+    {"located", "resume"},
     {"library"},
     {"cli", "__main__"},
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -15,6 +14,7 @@ from conftest import FIXTURES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import (
+    as_nobody,
     check_sums,
     claude_lines,
     find,
@@ -215,22 +215,7 @@ for found in discover.files([Path(path) for path in sys.argv[1:]], default()):
 @pytest.fixture
 def walked(tmp_path: Path) -> Any:
     """What another user, for whom modes count, finds below some paths."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if "pytest" in folder.name or "popen" in folder.name or folder == tmp_path:
-            folder.chmod(0o755)
-    as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
-    if as_nobody and shutil.which("setpriv") is None:
-        pytest.skip("needs setpriv")
-
-    def walk(*paths: Path) -> str:
-        command = [*as_nobody, sys.executable, "-B", "-c", WALK, *map(str, paths)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1])
-        if "ModuleNotFoundError" in done.stderr or "shared libraries" in done.stderr:
-            pytest.skip("the other user cannot run this Python or import the project")
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return walk
+    return lambda *paths: as_nobody(tmp_path, WALK, *map(str, paths))
 
 
 def test_a_folder_that_cannot_be_read_is_told(tmp_path: Path, walked: Any) -> None:

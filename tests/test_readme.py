@@ -33,7 +33,9 @@ def test_every_command_and_filter_exists() -> None:
     from mempalace.cli import _COMMANDS
     from mempalace.cli.search import command as search
 
-    assert set(re.findall(r"mempalace (mine|search|show|status|formats|rebuild|demo)\b", README)) == set(_COMMANDS)
+    assert set(
+        re.findall(r"mempalace (mine|search|show|export|resume|status|sessions|formats|rebuild|demo)\b", README)
+    ) == set(_COMMANDS)
     options = {name for parameter in search.params for name in parameter.opts}
     (filters,) = re.findall(r"Filters: `([^`]+)`", README)
     assert set(filters.split()) <= options

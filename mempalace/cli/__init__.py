@@ -13,37 +13,47 @@ import click
 
 from mempalace.errors import EXIT_INTERRUPTED, EXIT_USAGE, MempalaceError, UsageError
 
-# Each name is a module here with a click command of the name `command`.
+# Each name is a module here with a click command (or group) of the name `command`.
 _COMMANDS = {
     "mine": "Read conversations into the palace.",
     "search": "Find an exchange again.",
     "show": "Show one session, whole.",
+    "export": "Write a session for another tool, as a page, or as the log that it was.",
+    "resume": "Take a session up again, in its own tool or in another one.",
     "status": "What the palace holds.",
     "demo": "Mine what this machine has, or bundled examples, and show a search.",
+    "sessions": "The sessions that the tools keep on this machine: no palace needed.",
     "formats": "Which tools can be read, and where they keep their logs.",
     "rebuild": "Make the indexes again from the catalog.",
 }
 
 
-class _Lazy(click.Group):
-    """A group that imports a command when it is used."""
+class LazyGroup(click.Group):
+    """A group that imports a command when it is used: `modules` gives the help of each, by its module in `package`."""
+
+    def __init__(self, *args: Any, package: str, modules: dict[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._package = package
+        self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return list(self._modules)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
+        if name not in self._modules:
             return None
-        command: click.Command = import_module(f"mempalace.cli.{name}").command
+        command: click.Command = import_module(f"{self._package}.{name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl(list(self._modules.items()))
 
 
 @click.command(
-    cls=_Lazy,
+    cls=LazyGroup,
+    package=__name__,
+    modules=_COMMANDS,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "auto_envvar_prefix": "MEMPALACE",

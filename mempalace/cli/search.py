@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
@@ -19,13 +18,13 @@ from mempalace.cli.output import (
     style,
     width,
 )
+from mempalace.cli.times import moment, span
 from mempalace.errors import UsageError
 from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, SearchResults
 from mempalace.search import Reader
 from mempalace.transcript import unquote
 
 _LINES = 4
-_SPANS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 @click.command(
@@ -84,8 +83,8 @@ def command(
         wing=wing,
         tool=tool,
         role=role,
-        since=_span(last) if last is not None else _moment(since, end=False),
-        until=_moment(until, end=True),
+        since=span(last) if last is not None else moment(since, end=False),
+        until=moment(until, end=True),
         session=session,
         include=tuple(name.strip() for part in include for name in part.split(",") if name.strip()),
     )
@@ -95,29 +94,6 @@ def command(
         print_json(results.to_dict())
     else:
         click.echo(render(results))
-
-
-def _span(text: str) -> datetime:
-    match = re.fullmatch(r"(\d{1,5})\s*([hdw])", text.strip())
-    if not match:
-        raise UsageError(f"not a span of time: {text!r}", hint="write it like 12h, 7d or 4w")
-    try:
-        return datetime.now().astimezone() - timedelta(**{_SPANS[match[2]]: int(match[1])})
-    except OverflowError:
-        raise UsageError(f"that is too long ago: {text!r}") from None
-
-
-def _moment(text: str | None, *, end: bool) -> datetime | None:
-    """A day or a time in the local zone; a day as an end includes all of it."""
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"not a date: {text!r}", hint="write it like 2026-02-03 or 2026-02-03T14:00") from None
-    if end and re.fullmatch(r"[\d-]+", text):
-        moment += timedelta(days=1)
-    return moment.astimezone()
 
 
 def render(results: SearchResults) -> str:

@@ -9,28 +9,45 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar
 
-from mempalace.errors import SourceError
+from mempalace import tree
+from mempalace.errors import ParseError, SourceError
 from mempalace.folders import Folder
 from mempalace.head import Head
 from mempalace.model import Session
 from mempalace.records import Ledger
 from mempalace.source import Source
+from mempalace.transcript import first_words
+
+PEEK_BYTES = 64 * 1024
+_LINE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFile:
-    """A file that holds sessions, as found on disk. `modified` is in seconds since the epoch, `size` in bytes."""
+    """A file that holds sessions, as found on disk. `modified` is in seconds since the epoch, `size` in bytes.
+
+    The rest is what `Format.peek` read at its beginning. `session_id` tells the session from all others (that of a
+    sub-agent is `parent/agent`), `title` is that of the log, else the first line that was said. `is_subagent`
+    without a peek is what the file's place says.
+    """
 
     path: Path
     format: str
     size: int
     modified: float
     is_subagent: bool = False
+    session_id: str | None = None
+    parent_id: str | None = None
+    agent_type: str | None = None
+    project: str | None = None
+    title: str | None = None
+    started: datetime | None = None
 
 
 class Format(ABC):
@@ -86,26 +103,79 @@ class Format(ABC):
         return False
 
     def sessions_dir(self, project: Path | None = None) -> Path | None:
-        """The folder with the sessions of a project (or of all), if it exists."""
-        return next((root for root in self.roots() if root.is_dir()), None)
+        """The folder with the sessions of a project (or of all), if it exists.
+
+        Where folders do not tell projects apart, it is that of all also for a project.
+        """
+        return next((root for root in self.roots() if os.path.isdir(root)), None)
+
+    def project_dirs(self, project: Path) -> list[Path]:
+        """Every existing folder with sessions of a project."""
+        folder = self.sessions_dir(project)
+        return [] if folder is None else [folder]
 
     def list_sessions(self, project: Path | None = None) -> list[SessionFile]:
         """The session files of a project (or of all) on this machine, newest first. Never raises."""
+        roots = [root for root in self.roots() if os.path.isdir(root)]
+        if project is None:
+            return self.files_below(roots)
+        folders = self.project_dirs(project)
+        if not set(folders) & set(roots):
+            return self.files_below(folders)
+        return [file for file in map(self.peek_quietly, self.files_below(roots)) if self.is_of_project(file, project)]
+
+    def files_below(self, folders: Iterable[Path]) -> list[SessionFile]:
+        """The session files below some folders, newest first. What cannot be looked at is passed over."""
         found = []
-        folder = self.sessions_dir(project)
-        folders = [folder] if project is not None else [root for root in self.roots() if root.is_dir()]
-        for root in folders:
-            if root is None:
+        for path in (path for folder in folders for path in self.session_files(folder)):
+            try:
+                stat = path.stat()
+            except OSError:
                 continue
-            for path in self.session_files(root):
-                try:
-                    stat = path.stat()
-                except OSError:
-                    continue
-                found.append(
-                    SessionFile(path, self.name, stat.st_size, stat.st_mtime, self.is_subagent_file(path)),
-                )
-        return sorted(found, key=lambda file: (-file.modified, str(file.path)))
+            found.append(SessionFile(path, self.name, stat.st_size, stat.st_mtime, self.is_subagent_file(path)))
+        return sorted(found, key=newest_first)
+
+    def is_of_project(self, file: SessionFile, project: Path) -> bool:
+        """Whether a file that was peeked at began in that folder."""
+        return file.project is not None and is_same_folder(file.project, project)
+
+    def peek_quietly(self, file: SessionFile) -> SessionFile:
+        """The file with what its beginning says; as it is if it cannot be read."""
+        try:
+            return self.peek(file)
+        except SourceError:
+            return file
+
+    def peek(self, file: SessionFile) -> SessionFile:
+        """The file with what its beginning says of its (first) session; as it is if it holds none.
+
+        Reads 64 KiB, and the whole file only if those hold no message. Raises SourceError.
+        """
+        session = self._first(Source(file.path, size=PEEK_BYTES))
+        if session is None and file.size > PEEK_BYTES:
+            session = self._first(Source(file.path))
+        if session is None:
+            return file
+        return replace(
+            file,
+            is_subagent=file.is_subagent or session.is_subagent,
+            session_id=session.key,
+            parent_id=session.parent_id,
+            agent_type=session.subagent_type,
+            project=self.first_project(session),
+            title=session.metadata.title or first_words(session),
+            started=session.metadata.timestamp,
+        )
+
+    def first_project(self, session: Session) -> str | None:
+        """The folder in which a session began, where it can move to another."""
+        return session.metadata.project
+
+    def _first(self, source: Source) -> Session | None:
+        try:
+            return next(iter(self.read(source, Ledger())), None)
+        except ParseError:
+            return None
 
     def detect(self, path: Path | str) -> float:
         """How sure we are, from 0 to 1, that the file is ours; 0 for one that is missing. Never raises."""
@@ -118,9 +188,53 @@ class Format(ABC):
         """The conversations of a file."""
         return self.read(Source(Path(path)), Ledger())
 
+    def subagent_files(self, session: Session) -> Iterable[Path]:
+        """The files that may hold sub-agents of a session, as they lie beside its own."""
+        return ()
+
+    def with_subagents(self, session: Session) -> Session:
+        """The session with the sub-agents that lie in files of their own, each with its own, the earliest first.
+
+        Raises SourceError or ParseError if one of them cannot be read.
+        """
+        return self._with_subagents(session, {session.key})
+
+    def _with_subagents(self, session: Session, seen: set[str | None]) -> Session:
+        if session.member is not None:
+            return session
+        known = tree.names(session)
+        agents = [
+            agent
+            for path in self.subagent_files(session)
+            for agent in self.read(Source(path), Ledger())
+            if agent.is_subagent and tree.parent_id(agent) in known and agent.key not in seen
+        ]
+        agents.sort(key=lambda agent: (agent.metadata.timestamp is None, agent.metadata.timestamp, str(agent.path)))
+        seen |= {agent.key for agent in agents}
+        return tree.attach(session, [self._with_subagents(agent, seen) for agent in agents])
+
     def resume_command(self, session: Session) -> str | None:
         """The shell command that reopens the session in its own tool, if there is one."""
         return None
+
+
+def newest_first(file: SessionFile) -> tuple[float, str]:
+    """The key that sorts session files by time, the newest first, and those of one time by their path."""
+    return (-file.modified, str(file.path))
+
+
+def is_same_folder(named: str, project: Path) -> bool:
+    """Whether a log's name of a folder means that folder, as it is written or with links followed."""
+    return named in (os.path.abspath(project.expanduser()), os.path.realpath(project.expanduser()))
+
+
+def begins_with(path: Path, words: str) -> bool:
+    """Whether the first line of a log (of it 256 KiB) holds these words. Never raises."""
+    try:
+        with Source(path).open() as stream:
+            return words.encode("utf-8", "replace") in stream.readline(_LINE_BYTES)
+    except (SourceError, ParseError, OSError):
+        return False
 
 
 def home_folder(variable: str, default: str) -> Path:

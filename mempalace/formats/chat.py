@@ -155,7 +155,11 @@ def _is_claimed(value: Any) -> bool:
     if isinstance(value, dict) and not _FOREIGN_ENVELOPE.isdisjoint(value):
         return False
     messages = _messages_of(value)
-    return messages is not None and _is_exchange(messages)
+    if messages is None:
+        return False
+    if isinstance(value, dict) and as_dict(value.get("metadata")).get("written_by") == "mempalace":
+        return all(_speaker(message) for message in messages[:50])  # our own export, be it of one voice only
+    return _is_exchange(messages)
 
 
 def _is_exchange(values: list[Any]) -> bool:
@@ -209,7 +213,8 @@ class _Conversation:
         return kept
 
     def metadata(self, messages: list[Message]) -> SessionMetadata:
-        value = self.envelope
+        told = as_dict(self.envelope.get("metadata"))
+        value = {**told, **self.envelope}
         names = ("id", "conversation_id", "session_id", "custom_id", "uuid")
         times = [moment for key in _TIMES if (moment := values.parse_time(value.get(key)))]
         return SessionMetadata(
@@ -218,7 +223,7 @@ class _Conversation:
             provider=as_string(value.get("provider")),
             model=as_string(value.get("model")),
             title=as_string(value.get("title")) or as_string(value.get("name")),
-            source="chat",
+            source=as_string(told.get("source")) or "chat",
         )
 
 
@@ -232,8 +237,8 @@ def _read_message(element: Element, value: dict[str, Any], line: int, calls: lis
         blocks += [_call({"name": "function", "arguments": content}, f"call-{line}", calls)]
     elif role is Role.TOOL:
         answered = as_string(value.get("tool_call_id")) or (calls[-1] if calls else "")
-        text, images = _plain(_content(element, content))
-        blocks += [ToolResult(answered, text, None, images)] if text or images else []
+        text, images = (content, ()) if isinstance(content, str) else _plain(_content(element, content))
+        blocks += [ToolResult(answered, text, None, images)] if text or images or value.get("tool_call_id") else []
     else:
         blocks += _content(element, content)
     for number, item in enumerate(as_list(value.get("tool_calls")), 1):

@@ -3,17 +3,21 @@
     ## User            **You:**           Human: ...          _**User (2026-05-01 10:00:00Z)**_
     ...                ...                Assistant: ...      _**Agent (model 2026-05-01 10:00:05Z)**_
 
+What `mempalace export --to markdown` writes is taken apart by its own rules (mempalace.convert.markdown), exactly.
+
 All words between two such lines are the speaker's. A marker inside a code fence is none. A text is claimed only
 if one way of marking gives at least a user and an assistant, in turns.
 """
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mempalace import values
+from mempalace.convert.markdown import MARK, SESSION, SPEAKER, unescape
 from mempalace.formats.base import Format
 from mempalace.head import Head
 from mempalace.model import (
@@ -25,6 +29,7 @@ from mempalace.model import (
     SessionMetadata,
     Text,
     Thinking,
+    ToolResult,
     ToolUse,
     group_turns,
 )
@@ -87,6 +92,8 @@ class Markdown(Format):
     suffixes = (".md", ".markdown", ".txt")
 
     def claims(self, head: Head) -> float:
+        if head.text.startswith(MARK):
+            return 1.0
         if head.kind != "text" or head.text.lstrip().startswith(_OTHERS):
             return 0.0
         style = _style(head.text)
@@ -98,6 +105,9 @@ class Markdown(Format):
         text, replaced = decode(source.read())
         if replaced:
             ledger.note("replaced", "bytes that are not UTF-8 were replaced")
+        if text.startswith(MARK):
+            yield from _read_own(text, source, ledger, self.name)
+            return
         style = _style(text, least=1)
         if style is None:
             return
@@ -175,10 +185,17 @@ def _message(section: _Section, ledger: Ledger) -> Message | None:
     if not text.strip():
         ledger.skip("empty")
         return None
+    return _speech(section, list(_blocks(text, section.line)))
+
+
+def _speech(section: _Section, blocks: list[Block]) -> Message:
+    """The message of a section: who speaks, when, with which model."""
     name = section.name.lower()
     role, origin = Role.ASSISTANT, Origin.ASSISTANT
     if _IS_USER.fullmatch(name):
         role, origin = Role.USER, Origin.PERSON
+    elif any(isinstance(block, ToolResult) for block in blocks):
+        role, origin = Role.TOOL, Origin.TOOL_RESULT
     elif name in ("system", "tool"):
         role, origin = Role.SYSTEM, Origin.INJECTED
     elif name.endswith("sidechain"):
@@ -187,7 +204,7 @@ def _message(section: _Section, ledger: Ledger) -> Message | None:
     model = _TIME.sub("", section.note).strip(" ,") if role is Role.ASSISTANT else ""
     return Message(
         role,
-        tuple(_blocks(text, section.line)),
+        tuple(blocks),
         timestamp=values.parse_time(moment.group().replace(" ", "T", 1).replace(" ", "")) if moment else None,
         origin=origin,
         model=model or None,
@@ -236,3 +253,89 @@ def _metadata(opening: str, messages: list[Message]) -> SessionMetadata:
         title=title["title"] if title else None,
         source=tool or "markdown",
     )
+
+
+# --- our own export -----------------------------------------------------------------------------------------
+
+_OWN_BLOCK = re.compile(
+    r"<think>\n(?P<thought>.*?)\n</think>\Z"
+    r'|<tool-use data-tool-name="(?P<tool>[^"\n]*)">\n<details>\n<summary>(?P<head>.*?)</summary>'
+    r"(?:\n\n(?P<rest>.*?))?\n</details>\n</tool-use>\Z",
+    re.DOTALL,
+)
+_OWN_ENDS = {"<think>": "</think>", "<tool-use": "</tool-use>"}
+
+
+def _read_own(text: str, source: Source, ledger: Ledger, name: str) -> Iterator[Session]:
+    """The session of a file that we wrote: headings, folded blocks and escaped lines, nothing guessed."""
+    opening, sections = _own_sections(text)
+    messages: list[Message] = []
+    calls: list[str] = []
+    for section in sections:
+        ledger.read += 1
+        blocks = list(_own_blocks(section, calls))
+        if blocks:
+            messages.append(_speech(section, blocks))
+        else:
+            ledger.skip("empty")
+    if messages:
+        session = SESSION.match(opening)
+        metadata = _metadata(opening, messages)
+        metadata = replace(metadata, session_id=session["id"] or None, source=session["tool"]) if session else metadata
+        turns = group_turns(messages)
+        yield Session(source.path, name, metadata, turns, member=source.member)
+
+
+def _own_sections(text: str) -> tuple[str, list[_Section]]:
+    opening: list[str] = []
+    sections: list[_Section] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if found := SPEAKER.match(line):
+            sections.append(_Section(found["name"], found["note"] or "", number))
+        else:
+            (sections[-1].lines if sections else opening).append(line)
+    for section in sections:
+        lines = section.lines
+        del lines[: bool(lines) and not lines[0].strip("\r")]
+        del lines[len(lines) - (bool(lines) and not lines[-1].strip("\r")) :]
+    return "\n".join(opening), sections
+
+
+def _own_blocks(section: _Section, calls: list[str]) -> Iterator[Block]:
+    """The blocks of a section. `calls` are the ids of the calls that wait for a result, oldest first."""
+    if section.name == "Tool":
+        content = unescape(_without_fence("\n".join(section.lines)))
+        error = content.startswith("[error] ")
+        yield ToolResult(calls.pop(0) if calls else "", content.removeprefix("[error] "), True if error else None)
+        return
+    words: list[str] = []
+    lines = iter(section.lines)
+    for line in lines:
+        end = next((end for start, end in _OWN_ENDS.items() if line.startswith(start)), None)
+        part = [line]
+        while end is not None and part[-1].rstrip("\r") != end and (more := next(lines, None)) is not None:
+            part.append(more)
+        found = _OWN_BLOCK.match("\n".join(part)) if end else None
+        if found is None:
+            words += part
+            continue
+        yield from _own_words(words)
+        words = []
+        if found["tool"] is None:
+            yield Thinking(unescape(found["thought"]))
+        else:
+            calls.append(f"{section.line}-{len(calls)}")
+            rest = unescape(_without_fence(found["rest"])) if found["rest"] else ""
+            shown = "\n".join([html.unescape(found["head"]), *([rest] if rest else [])])
+            yield ToolUse(calls[-1], html.unescape(found["tool"]), {"raw": shown})
+    yield from _own_words(words)
+
+
+def _own_words(lines: list[str]) -> Iterator[Block]:
+    text = unescape("\n".join(lines))
+    if text.strip():
+        yield Text(text)
+
+
+def _without_fence(text: str) -> str:
+    return "\n".join(text.split("\n")[1:-1])

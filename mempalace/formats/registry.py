@@ -6,17 +6,23 @@ its class), or at run time with `register`.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mempalace.errors import SourceError, UnknownFormat
-from mempalace.formats.base import Format, SessionFile
+from mempalace.errors import PluginError, UnknownFormat
+from mempalace.formats.base import Format, SessionFile, newest_first
 from mempalace.head import Head
 from mempalace.model import Session
 from mempalace.records import Ledger
 from mempalace.source import Source
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINT_GROUP = "mempalace.formats"
 
@@ -76,27 +82,46 @@ class _Foreign(Format):
         self.title = str(getattr(self._wrapped, "title", self.name))  # type: ignore[misc]
 
     def claims(self, head: Head) -> float:
-        if head.source.data is not None:
-            return 0.0  # it can only look at files
-        return float(self._wrapped.detect(head.source.path))
+        with _as_file(head.source) as path:
+            return float(self._wrapped.detect(path))
 
     def read(self, source: Source, ledger: Ledger) -> Iterator[Session]:
-        if source.data is not None:
-            raise SourceError(f"the format {self.name} reads files only", path=source.path)
-        for session in self._wrapped.sessions(source.path):
-            ledger.read += sum(message.records for message in session.messages)
-            yield session
+        with _as_file(source) as path:
+            for session in self._wrapped.sessions(path):
+                ledger.read += sum(message.records for message in session.messages)
+                yield replace(session, path=source.path, member=source.member)
 
     def sessions_dir(self, project: Path | None = None) -> Path | None:
-        folder: Path | None = self._wrapped.sessions_dir(project)
-        return folder
+        folder = self._wrapped.sessions_dir(project)
+        return None if folder is None else Path(folder)
 
     def list_sessions(self, project: Path | None = None) -> list[SessionFile]:
-        return list(self._wrapped.list_sessions(project))
+        """Its own SessionFiles, or paths."""
+        listed = list(self._wrapped.list_sessions(project))
+        found = [file for file in listed if isinstance(file, SessionFile)]
+        for path in (Path(file) for file in listed if not isinstance(file, SessionFile)):
+            try:
+                stat = path.stat()
+            except OSError:
+                continue
+            found.append(SessionFile(path, self.name, stat.st_size, stat.st_mtime))
+        return sorted(found, key=newest_first)
 
     def roots(self) -> list[Path]:
         folder = self.sessions_dir()
         return [] if folder is None else [folder]
+
+
+@contextmanager
+def _as_file(source: Source) -> Iterator[Path]:
+    """A path at which the bytes of a source lie: its own, else for as long as it is needed that of a copy."""
+    if source.data is None and source.member is None:
+        yield source.path
+        return
+    with tempfile.TemporaryDirectory(prefix="mempalace-") as folder, source.open_raw() as stream:
+        copy = Path(folder, source.name.strip("<>"))
+        copy.write_bytes(stream.read())
+        yield copy
 
 
 # Our own formats, in the order in which they are tried.
@@ -104,6 +129,7 @@ _BUILTIN = {
     "claude-code": "claude_code:ClaudeCode",
     "codex": "codex:Codex",
     "gemini": "gemini:Gemini",
+    "normalize-agent": "normalize_agent:NormalizeAgent",
     "claude-ai": "claude_ai:ClaudeAi",
     "chatgpt": "chatgpt:ChatGPT",
     "slack": "slack:Slack",
@@ -136,10 +162,22 @@ def default() -> Registry:
 
         registry = Registry(builtin())
         for entry in entry_points(group=ENTRY_POINT_GROUP):
-            loaded = entry.load()
-            registry.register(loaded() if isinstance(loaded, type) else loaded)
+            registry.register(_load(entry))
         _default = registry
     return _default
+
+
+def _load(entry: EntryPoint) -> Any:
+    """The format of another package. Raises PluginError if it cannot be had: a format that is missing is not silent."""
+    try:
+        loaded = entry.load()
+        return loaded() if isinstance(loaded, type) else loaded
+    except (ImportError, AttributeError, TypeError, SyntaxError) as error:
+        package = entry.dist.name if entry.dist is not None else entry.value
+        raise PluginError(
+            f"the format {entry.name!r} of the package {package} cannot be loaded: {error}",
+            hint=f"repair or uninstall it: python -m pip uninstall {package}",
+        ) from error
 
 
 def find(name: str) -> Format | None:

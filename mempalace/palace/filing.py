@@ -11,12 +11,10 @@ import orjson
 from mempalace import tree
 from mempalace.chunk import Chunk, Kind, chunks, index_text
 from mempalace.embedding import text_hash
-from mempalace.model import Message, Session, SessionMetadata, Text
+from mempalace.model import Message, Session, SessionMetadata
 from mempalace.palace.catalog import Catalog
-from mempalace.transcript import Transcript, render
-from mempalace.values import dumps
-
-_TITLE_CHARS = 120
+from mempalace.transcript import Transcript, first_words, render
+from mempalace.values import dumps, project_name
 
 
 class KnownMessage(NamedTuple):
@@ -147,24 +145,6 @@ def _kept_metadata(session: Session, metadata: SessionMetadata) -> dict[str, Any
         "provider": metadata.provider,
         "lineage": dict(metadata.lineage),
     }
-
-
-def project_name(project: str | None) -> str | None:
-    """The last part of a project's path."""
-    if not project:
-        return None
-    return project.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] or project
-
-
-def first_words(session: Session) -> str | None:
-    """The first line that a person typed, as a title."""
-    for message in session.messages:
-        if message.origin in ("person", "subagent"):
-            for block in message.content:
-                if isinstance(block, Text) and (words := block.text.split()):
-                    line = " ".join(words)
-                    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1] + "…"
-    return None
 
 
 def _seconds(moment: datetime | None) -> float | None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mempalace.formats.base import Format, home_folder
+from mempalace.formats.base import Format, SessionFile, begins_with, home_folder, is_same_folder
 from mempalace.formats.claude_code.reader import Reader
 from mempalace.head import Head
 from mempalace.model import Session
@@ -99,11 +99,28 @@ class ClaudeCode(Format):
 
     def sessions_dir(self, project: Path | None = None) -> Path | None:
         """The folder of a project: its absolute path, each sign but letters, digits and dashes as a dash."""
+        return super().sessions_dir() if project is None else next(iter(self.project_dirs(project)), None)
+
+    def project_dirs(self, project: Path) -> list[Path]:
+        """The folders of a project in each root, that of the name with the leading dash first."""
+        slug = _slug(os.path.abspath(project.expanduser()))
+        folders = [root / name for root in self.roots() for name in dict.fromkeys((slug, slug.removeprefix("-")))]
+        return [folder for folder in folders if os.path.isdir(folder)]
+
+    def is_of_project(self, file: SessionFile, project: Path) -> bool:
+        """Whether a file in the folder of a project is that project's: `/w/a.b` and `/w/a-b` share theirs.
+
+        A log that names a folder of another slug was started here and went elsewhere.
+        """
+        slug = _slug(os.path.abspath(project.expanduser()))
+        return file.project is None or _slug(file.project) != slug or is_same_folder(file.project, project)
+
+    def list_sessions(self, project: Path | None = None) -> list[SessionFile]:
+        """The session files of a project (or of all) on this machine, newest first. Never raises."""
+        found = super().list_sessions(project)
         if project is None:
-            return super().sessions_dir()
-        slug = _NOT_IN_SLUG.sub("-", os.path.abspath(project.expanduser()))
-        folders = [root / name for root in self.roots() for name in (slug, slug.removeprefix("-"))]
-        return next((folder for folder in folders if folder.is_dir()), None)
+            return found
+        return [file for file in map(self.peek_quietly, found) if self.is_of_project(file, project)]
 
     def is_side_file(self, path: Path) -> bool:
         """Whether it is tool output, a sidecar, a memory note or an index that lies beside sessions."""
@@ -116,6 +133,16 @@ class ClaudeCode(Format):
         """Whether it is an `agent-*.jsonl`, of either layout."""
         return path.name.startswith("agent-") and path.suffix == ".jsonl"
 
+    def subagent_files(self, session: Session) -> Iterable[Path]:
+        """Those in the session's own folder, of workflows too, and up to 2.0 those beside it that name its id."""
+        path, own = session.path, session.metadata.session_id
+        if session.is_subagent or own is None:
+            return []
+        folder = path.with_name(path.name.removesuffix(".zst").removesuffix(".jsonl")) / "subagents"
+        nested = sorted(folder.rglob("agent-*.jsonl"))
+        beside = sorted(path.parent.glob("agent-*.jsonl"))
+        return [*nested, *(agent for agent in beside if agent != path and begins_with(agent, own))]
+
     def resume_command(self, session: Session) -> str | None:
         """`claude --resume`, in the folder of the project: it finds sessions of the current folder only."""
         session_id = session.metadata.session_id
@@ -124,6 +151,10 @@ class ClaudeCode(Format):
         command = f"claude --resume {shlex.quote(session_id)}"
         project = session.metadata.project
         return f"cd {shlex.quote(project)} && {command}" if project else command
+
+
+def _slug(folder: str) -> str:
+    return _NOT_IN_SLUG.sub("-", folder)
 
 
 def _is_foreign(record: dict[str, Any]) -> bool:

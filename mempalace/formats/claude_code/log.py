@@ -82,7 +82,16 @@ class Log:
     session_ids: dict[str, None] = field(default_factory=dict)
     session_id: str | None = None  # of the last message
     forked_from: str | None = None
+    converted_from: JsonObject = field(default_factory=dict)  # the tool and session of which this is a conversion
     facts: dict[str, str] = field(default_factory=dict)  # fields from the first record that has them
+
+    def note_origins(self, value: JsonObject) -> None:
+        """Take from the first record that has it of what session this one is a fork or (our own mark) a conversion."""
+        fork, conversion = value.get("forkedFrom"), value.get("convertedFrom")
+        if self.forked_from is None and isinstance(fork, dict):
+            self.forked_from = text_of(fork, "sessionId")
+        if not self.converted_from and isinstance(conversion, dict):
+            self.converted_from = conversion
 
 
 def text_of(value: JsonObject, key: str) -> str | None:

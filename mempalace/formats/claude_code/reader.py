@@ -174,16 +174,15 @@ class Reader:
         if session_id != self._log.session_id and type(session_id) is str and session_id:
             self._log.session_id = session_id
             self._log.session_ids[session_id] = None
-        if "forkedFrom" in value and self._log.forked_from is None:
-            origin = value["forkedFrom"]
-            self._log.forked_from = text_of(origin, "sessionId") if isinstance(origin, dict) else None
+        if "forkedFrom" in value or "convertedFrom" in value:
+            self._log.note_origins(value)
 
     # --- user records ---------------------------------------------------------------------------------------
 
     def _user(self, record: Record, value: JsonObject) -> None:
         message = value.get("message")
         blocks = parse_blocks(message.get("content") if isinstance(message, dict) else message, record)
-        if not blocks:
+        if not blocks or value.get("addedByConversion") is True:  # results that our own conversion makes up
             self._ledger.skip("empty")
             return
         thread = self._thread(value)

@@ -185,7 +185,7 @@ class Assembly:
             model=thread.model,
             project=facts.get("cwd"),
             title=None if is_agent else self._best_title(),
-            source=self._format,
+            source=text_of(self._log.converted_from, "tool") or self._format,
             git_branch=facts.get("gitBranch"),
             client_version=facts.get("version"),
             interactive=_is_interactive(facts.get("entrypoint")),
@@ -208,7 +208,8 @@ class Assembly:
     def _lineage(self, session_id: str | None) -> dict[str, str]:
         """What the session was forked from: as `forkedFrom` says (2.1), else the file's other session id (1.x)."""
         forked_from = self._log.forked_from or next((i for i in self._log.session_ids if i != session_id), None)
-        return {"forked_from": forked_from} if forked_from and forked_from != session_id else {}
+        known = {"forked_from": forked_from, "converted_from": text_of(self._log.converted_from, "sessionId")}
+        return {name: value for name, value in known.items() if value and value != session_id}
 
     def _best_title(self) -> str | None:
         """The person's own title, else the client's, else the last summary of a message in this very file."""

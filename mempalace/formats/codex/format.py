@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from datetime import date, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from mempalace.errors import ParseError, SourceError
-from mempalace.formats.base import Format, SessionFile, home_folder
+from mempalace.errors import ParseError
+from mempalace.formats.base import Format, begins_with, home_folder
 from mempalace.formats.codex.items import as_dict, as_str
 from mempalace.formats.codex.session import RECORD_KINDS, Builder
 from mempalace.formats.codex.tools import CALLS, OUTPUTS
@@ -32,7 +33,6 @@ from mempalace.source import Source, lines
 _BARE_ITEMS = CALLS | OUTPUTS | {"message", "reasoning", "ghost_snapshot", "compaction"}
 _FOREIGN_KEYS = ("uuid", "parentUuid", "sessionId", "projectHash", "$set", "$rewindTo")
 _DOCUMENT_START = re.compile(rb'\s*\{\s*"(?:session|items)"\s*:')
-_HEAD_RECORDS = 8
 
 
 class Codex(Format):
@@ -87,13 +87,21 @@ class Codex(Format):
             or path.parent.name == "log"
         )
 
-    def list_sessions(self, project: Path | None = None) -> list[SessionFile]:
-        """The rollouts on this machine, newest first; of a project those that name it as working folder."""
-        found = super().list_sessions()
-        if project is None:
-            return found
-        wanted = Path(project).expanduser().absolute()
-        return [file for file in found if (cwd := _working_folder(file.path)) and Path(cwd) == wanted]
+    def first_project(self, session: Session) -> str | None:
+        """The folder of the first header: that of the last turn is the session's project."""
+        for header in session.metadata.headers:
+            if cwd := as_str(as_dict(as_dict(header).get("payload")).get("cwd")) or as_str(as_dict(header).get("cwd")):
+                return cwd
+        return session.metadata.project
+
+    def subagent_files(self, session: Session) -> Iterable[Path]:
+        """Rollouts that name it in their header, in its folder and in those of the days on which it was written."""
+        own = session.metadata.session_id
+        if own is None:
+            return []
+        days = _days(session.path)
+        rollouts = (path for day in days for path in self.session_files(day) if path.parent == day)
+        return [path for path in rollouts if path != session.path and begins_with(path, own)]
 
     def resume_command(self, session: Session) -> str | None:
         """`codex resume <id>` in the session's folder; None for a sub-agent, which cannot be resumed alone."""
@@ -103,6 +111,20 @@ class Codex(Format):
         resume = f"codex resume {shlex.quote(own)}"
         project = session.metadata.project
         return f"cd {shlex.quote(project)} && {resume}" if project else resume
+
+
+def _days(path: Path) -> list[Path]:
+    """The folder of a rollout and, where folders are days, those of all days up to the last on which it grew."""
+    day = path.parent
+    try:
+        first = date(*map(int, day.parts[-3:]))
+        last = date.fromtimestamp(path.stat().st_mtime) + timedelta(days=1)  # a day more: zones differ
+    except (ValueError, TypeError, OSError, OverflowError):
+        return [day]
+    root = day.parents[2]
+    known = sorted(root.glob("[0-9]*/[0-9]*/[0-9]*"))
+    start, end = (moment.strftime("%Y/%m/%d") for moment in (first, max(first, last)))
+    return [folder for folder in known if start <= folder.relative_to(root).as_posix() <= end]
 
 
 def _is_enveloped(record: dict[str, Any]) -> bool:
@@ -157,18 +179,3 @@ def _document_records(source: Source, ledger: Ledger) -> Iterator[Record]:
             yield Record(item, line, 0, raw)
         else:
             ledger.damage("not a JSON object", line)
-
-
-def _working_folder(path: Path) -> str | None:
-    """The working folder that the head of a rollout names."""
-    try:
-        with closing(jsonl(Source(path), Ledger())) as records:  # type: ignore[type-var]
-            for number, record in enumerate(records):
-                payload = as_dict(record.value.get("payload"))
-                if cwd := as_str(payload.get("cwd")) or as_str(record.value.get("cwd")):
-                    return cwd
-                if number == _HEAD_RECORDS:
-                    break
-    except SourceError:
-        return None
-    return None

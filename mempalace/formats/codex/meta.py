@@ -72,10 +72,12 @@ def read_metadata(meta: Json, own: str | None, context: Json) -> SessionMetadata
     prompt = base.get("text") if isinstance(base, dict) else base
     parent = parent_of(meta)
     root = as_str(meta.get("session_id"))
+    origin = as_dict(meta.get("converted_from"))  # written by our own conversion
     lineage = {
         "forked_from": as_str(meta.get("forked_from_id")),
         "parent_session_id": parent,
         "root_session_id": None if root in (own, parent) else root,
+        "converted_from": as_str(origin.get("session_id")),
     }
     extra = {name: as_str(meta.get(name)) for name in ("originator", "agent_nickname", "agent_path")}
     return SessionMetadata(
@@ -85,7 +87,7 @@ def read_metadata(meta: Json, own: str | None, context: Json) -> SessionMetadata
         model=context["model"] or as_str(meta.get("model")),
         project=context["cwd"] or as_str(meta.get("cwd")),
         title=context["title"],
-        source="codex",
+        source=as_str(origin.get("tool")) or "codex",
         git_branch=as_str(as_dict(meta.get("git")).get("branch")),
         client_version=as_str(meta.get("cli_version")),
         interactive=_is_interactive(meta),

@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,17 +109,27 @@ class Gemini(Format):
 
     def sessions_dir(self, project: Path | None = None) -> Path | None:
         """The folder of a project: named by a slug since 0.29, by the hash of the path before."""
-        if project is None:
-            return super().sessions_dir()
+        return super().sessions_dir() if project is None else next(iter(self.project_dirs(project)), None)
+
+    def project_dirs(self, project: Path) -> list[Path]:
+        """The folders of a project: one that names it, else that of the registry, else that of its hash."""
         names = {str(project), os.path.abspath(project), os.path.realpath(project)}
         for root in self.roots():
             slugs = [slug for path, slug in _registry(root.parent).items() if path in names]
             marked = [folder for folder in _folders(root) if _read(folder / ".project_root") in names]
             hashed = [root / _hash(name) for name in sorted(names)]
             for folder in [*marked, *(root / slug for slug in slugs), *hashed]:
-                if folder.is_dir():
-                    return folder
-        return None
+                if os.path.isdir(folder):
+                    # 0.29 copied what lay in the folder of the hash to that of the slug: one of them is all.
+                    return [folder]
+        return []
+
+    def subagent_files(self, session: Session) -> Iterable[Path]:
+        """Those in the folder beside it that is called by its id."""
+        own = session.metadata.session_id
+        if session.is_subagent or own is None or "/" in own or "\0" in own:
+            return []
+        return [path for path in sorted((session.path.parent / own).glob("*.json*")) if not self.is_side_file(path)]
 
     def resume_command(self, session: Session) -> str | None:
         """`gemini --resume <id>`, in the project's folder, where the tool looks for it."""
