@@ -95,7 +95,7 @@ class Asked:
         return [Found(hit.chunk_id, hit.session_id, hit.text) for hit in hits]
 
     def _static(self, query: str, limit: int, capped: bool) -> list[Found]:
-        vector = embedding.default().embed([query])[0]
+        vector = embedding.bundled().embed([query])[0]
         return self._of_texts(self._reader.nearest(vector, 4 * limit + 50), limit, capped)
 
     def _dense(self, query: str, limit: int, capped: bool) -> list[Found]:

@@ -137,11 +137,6 @@ def bundled() -> StaticEmbedder:
     return StaticEmbedder()
 
 
-def default() -> Embedder:
-    """The embedder of a palace that names no other."""
-    return bundled()
-
-
 def text_hash(text: str) -> bytes:
     """A 16-byte content hash: what makes two texts the same for the stores."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

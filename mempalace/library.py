@@ -7,17 +7,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mempalace import discover, lookup, miner, search
+from mempalace import discover, encoder, lookup, miner, search
 from mempalace.discover import OnProblem, Selection
 from mempalace.errors import ParseError, UnknownFormat, UsageError
 from mempalace.formats import registry
 from mempalace.formats.base import Format, SessionFile
 from mempalace.model import Session
-from mempalace.palace import folder, restore
+from mempalace.palace import folder, refining, restore
 from mempalace.query import Filters, SearchResults
 from mempalace.records import Ledger
 from mempalace.source import Original, Source
-from mempalace.summary import OnEvent, Summary
+from mempalace.summary import Event, OnEvent, Summary
 from mempalace.values import dumps
 
 
@@ -153,12 +153,39 @@ class Palace:
         wing: str | None = None,
         include: Iterable[str] = (),
         lexical_only: bool = False,
+        per_session: int | None = 3,
+        context: int = 0,
     ) -> SearchResults:
-        """The best hits for a query. Times are aware datetimes; see `mempalace search --help` for the rest."""
+        """The best hits for a query, at most `per_session` of one session (None: any number).
+
+        Times are aware datetimes; `context` is how many messages before and after each hit come with it; see
+        `mempalace search --help` for the rest.
+        """
         if self._reader is None:
             self._reader = search.Reader(self.path)
         filters = Filters(project, tool, role, since, until, session, wing, tuple(include))
-        return self._reader.search(query, limit, filters, lexical_only=lexical_only)
+        return self._reader.search(
+            query, limit, filters, lexical_only=lexical_only, per_session=per_session, context=context
+        )
+
+    def refine(self, limit: int | None = None, *, on_event: OnEvent | None = None) -> tuple[int, int]:
+        """Keep the sentence encoder's vectors of dialogue, newest first: (how many were made, how many are left).
+
+        Searches find the same without, and take longer. May be stopped at any moment.
+        """
+        folder.require(self.path)
+        done = 0
+
+        def tell(count: int, total: int) -> None:
+            nonlocal done
+            if on_event is None:
+                return
+            if not done:
+                on_event(Event("phase", "refining", total))
+            on_event(Event("embedded", count=count - done))
+            done = count
+
+        return refining.refine(self.path, encoder.default(), limit, tell)
 
     def originals(self, session: str) -> list[Original]:
         """The files that a session was read from, out of the archive, also after they are gone.

@@ -15,8 +15,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mempalace import discover, embedding, tree
+from mempalace import discover, tree
 from mempalace.discover import Found
+from mempalace.embedders import Spec
 from mempalace.errors import MempalaceError, PalaceLocked
 from mempalace.folders import Folder
 from mempalace.formats import registry as formats
@@ -45,6 +46,7 @@ class Options:
     max_size: int | None = None
     embed: bool = True
     documents: bool = False
+    embedding: Spec | None = None  # for a new palace; an old one goes on with what it has
 
 
 def mine(
@@ -319,7 +321,9 @@ class _Run:
             if queued:
                 with _locked(self.palace, self.options, self.emit):
                     self.summary.vectors_new = indexing.embed_queued(
-                        self.catalog, embedding.default(), lambda count: self.emit(Event("embedded", count=count))
+                        self.catalog,
+                        self.options.embedding,
+                        lambda count: self.emit(Event("embedded", count=count)),
                     )
             if self.catalog.count("store_queue") >= indexing.FEWEST_TO_STORE:
                 self.emit(Event("phase", "storing vectors"))

@@ -98,7 +98,8 @@ class SearchResults:
     """The hits, best first, and how they were found.
 
     `hidden` counts what also has all the words but was not asked for (tool output, sub-agents, ...); `terms`
-    are the words to mark; `embedded` is the share of dialogue that has vectors.
+    are the words to mark; `embedded` is the share of dialogue that has vectors; `similar` gives, for each word
+    that no text has, those that were looked for instead.
     """
 
     query: str
@@ -110,6 +111,7 @@ class SearchResults:
     terms: list[str] = field(default_factory=list)
     embedded: float = 1.0
     behind: int = 0
+    similar: dict[str, list[str]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.results)
@@ -127,6 +129,8 @@ class SearchResults:
             "masked": self.masked,
             "hidden": self.hidden,
             "embedded": round(self.embedded, 4),
+            "terms": self.terms,
+            "similar": self.similar,
             "results": [asdict(hit) for hit in self.results],
         }
 

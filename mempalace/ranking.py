@@ -15,9 +15,12 @@ from mempalace.transcript import unquote
 
 # Chosen on halves of LoCoMo and of real code sessions, checked on the others (benchmarks/README.md). Each score is
 # divided by its maximum among the candidates; fusion of ranks was worse.
-LEXICAL_WEIGHT, VECTOR_WEIGHT, LATE_WEIGHT = 0.35, 0.15, 0.5
+Weights = tuple[float, float, float]  # of BM25, cosine, late interaction
+WEIGHTS: Weights = (0.35, 0.15, 0.5)
 # For a query in words that the models do not know; other scripts and languages stand on the lexical leg.
-UNKNOWN_WEIGHTS = (0.6, 0.15, 0.25)
+UNKNOWN_WEIGHTS: Weights = (0.6, 0.15, 0.25)
+# Where another model than the bundled one makes the vectors: its cosine stands for the sentence encoder's, too.
+OWN_MODEL_WEIGHTS: Weights = (0.35, 0.45, 0.5)
 RERANK_WEIGHT = 0.5
 RERANKED = 20
 # A query of which even the best candidate has few words is vague: the words are worth less, the meaning more, and
@@ -81,12 +84,9 @@ def fold(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def score(candidates: Sequence[Candidate], query: str, wanted: Wanted, *, known: bool = True) -> None:
-    """Give every candidate its score from those of the legs; what holds the query literally comes first.
-
-    `known` says whether the models know the query's words.
-    """
-    lexical, vector, late = (LEXICAL_WEIGHT, VECTOR_WEIGHT, LATE_WEIGHT) if known else UNKNOWN_WEIGHTS
+def score(candidates: Sequence[Candidate], query: str, wanted: Wanted, weights: Weights = WEIGHTS) -> None:
+    """Give every candidate its score from those of the legs; what holds the query literally comes first."""
+    lexical, vector, late = weights
     best_lexical = _best(one.lexical for one in candidates)
     best_vector = _best(one.vector for one in candidates)
     best_late = max(_best(one.late for one in candidates), LATE_FULL)

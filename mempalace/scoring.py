@@ -60,7 +60,7 @@ class Scorer:
         if vectors:
             self._add_cosines(candidates)
         self._add_late(candidates)
-        ranking.score(candidates, self.query, self.wanted, known=self._is_known)
+        ranking.score(candidates, self.query, self.wanted, self._weights)
         return self._rerank(candidates)
 
     def _add_cosines(self, candidates: list[Candidate]) -> None:
@@ -146,6 +146,12 @@ class Scorer:
             for token in wordpiece.shared().ids(word):
                 found[token] = max(words[word], found.get(token, 0.0))
         return found
+
+    @property
+    def _weights(self) -> ranking.Weights:
+        if not self.reader.embedder.is_reranked:
+            return ranking.OWN_MODEL_WEIGHTS
+        return ranking.WEIGHTS if self._is_known else ranking.UNKNOWN_WEIGHTS
 
     @property
     def _is_sentence(self) -> bool:

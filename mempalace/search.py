@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from mempalace import hits, ranking
@@ -32,6 +33,8 @@ CANDIDATES = 60
 _PHRASE_CANDIDATES = 400
 _MOST_CANDIDATES = 4_000
 _DIALOGUE = "dialogue"
+_MOST_SIMILAR = 3
+_ALIKE = 0.7
 
 
 class Reader(PalaceReader):
@@ -96,6 +99,7 @@ class _Search:
             hidden=self._hidden(),
             terms=self._terms(),
             embedded=self._embedded(),
+            similar=self._similar(kept),
             behind=max(0, chunks - int(self.catalog.get("lexical_through", "0") or 0)),
         )
 
@@ -253,9 +257,24 @@ class _Search:
                 found[name] = index.count_all(self.wanted, replace(self.allowed, scopes=(name,)))
         return {name: count for name, count in found.items() if count}
 
+    def _similar(self, kept: list[Candidate]) -> dict[str, list[str]]:
+        """For each word of the query that no text has: the words of the results that are like it."""
+        index = self.reader.lexical
+        unknown = index.unknown(self.wanted.words) if index is not None else []
+        if not unknown:
+            return {}
+        words = {word for one in kept for word in re.findall(r"\w+", one.body.casefold())}
+        found = {}
+        for word in unknown:
+            holding = sorted((other for other in words if word in other), key=lambda other: (len(other), other))
+            like = holding[:_MOST_SIMILAR] or get_close_matches(word, sorted(words), _MOST_SIMILAR, _ALIKE)
+            if like:
+                found[word] = like
+        return found
+
     def _terms(self) -> list[str]:
         words = re.findall(r"[\w./:@-]*\w", self.wanted.words)
-        return sorted({*words, *self.wanted.phrases}, key=len, reverse=True)
+        return sorted({*words, *self.wanted.phrases}, key=lambda word: (-len(word), word))
 
     def _embedded(self) -> float:
         queued = self.catalog.count("embed_queue")

@@ -31,7 +31,7 @@ ORDER = [
     {"wordpiece"},
     {"chunk"},
     {"embedding"},
-    {"late", "encoder"},
+    {"late", "encoder", "embedders"},
     {"palace"},
     {"query", "summary", "ranking"},
     {"reading"},
@@ -44,7 +44,7 @@ ORDER = [
     {"cli", "__main__"},
 ]
 OWNERS = {
-    "chromadb": {"palace/vectors.py"},
+    "chromadb": {"palace/vectors.py", "embedders.py"},
     "tantivy": {"palace/lexical.py", "palace/tokens.py"},
     "click": {"cli"},
     "rich": {"cli"},

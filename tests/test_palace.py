@@ -697,9 +697,9 @@ def test_embedding_can_be_stopped_and_taken_up_again(tmp_path: Path, monkeypatch
 
     with Catalog.open_for_writing(palace) as catalog:
         with pytest.raises(KeyboardInterrupt):
-            indexing.embed_queued(catalog, embedding.default(), stop)
+            indexing.embed_queued(catalog, None, stop)
         assert (catalog.count("vectors"), catalog.count("embed_queue")) == (14, 6)
-        assert indexing.embed_queued(catalog, embedding.default()) == 6
+        assert indexing.embed_queued(catalog) == 6
         assert catalog.count("vectors") == catalog.count("tokens") == 20
 
 

@@ -24,6 +24,7 @@ _COMMANDS = {
     "demo": "Mine what this machine has, or bundled examples, and show a search.",
     "sessions": "The sessions that the tools keep on this machine: no palace needed.",
     "formats": "Which tools can be read, and where they keep their logs.",
+    "refine": "Make searches faster: keep what the sentence encoder says.",
     "rebuild": "Make the indexes again from the catalog.",
 }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mempalace import miner
+from mempalace.cli import config
 from mempalace.cli.output import json_option, number, palace_option, print_json, printable, size, style
 from mempalace.errors import EXIT_OK, EXIT_PARTIAL
 from mempalace.summary import Event, Summary
@@ -64,7 +65,13 @@ def command(
     Files that did not change since the last time are not read again.
     """
     options = miner.Options(
-        wing=wing, dry_run=dry_run, wait=wait, max_size=max_size, embed=not no_vectors, documents=include == "documents"
+        wing=wing,
+        dry_run=dry_run,
+        wait=wait,
+        max_size=max_size,
+        embed=not no_vectors,
+        documents=include == "documents",
+        embedding=config.embedding(),
     )
     with Progress() as progress:
         summary = miner.mine(palace, paths or None, options, progress.on_event)

@@ -20,7 +20,7 @@ from mempalace.cli.output import (
 )
 from mempalace.cli.times import moment, span
 from mempalace.errors import UsageError
-from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, SearchResults
+from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, Neighbour, SearchResults
 from mempalace.search import Reader
 from mempalace.transcript import unquote
 
@@ -34,6 +34,7 @@ Examples:
   mempalace search '"undefined symbol" -clang' --last 30d     literal words; none with clang
   mempalace search E0502 --include tool                       what tools printed, too
   mempalace search deploy --project shop --role user --json
+  mempalace search "who approved the budget" -n 1 --context 2   with the two messages before and after
 """,
 )
 @click.argument("query", nargs=-1, required=True)
@@ -52,6 +53,9 @@ Examples:
     multiple=True,
     help=f"Search these too: {', '.join([*INCLUDES, *SCOPES, ALL])}. Repeat, or part by commas.",
 )
+@click.option(
+    "--context", "-C", type=click.IntRange(0, 50), default=0, help="Show so many messages before and after each hit."
+)
 @click.option("--fast", is_flag=True, help="Words only, no vectors.")
 @palace_option
 @json_option
@@ -67,6 +71,7 @@ def command(
     last: str | None,
     session: str | None,
     include: tuple[str, ...],
+    context: int,
     fast: bool,
     palace: Path,
     as_json: bool,
@@ -89,7 +94,7 @@ def command(
         include=tuple(name.strip() for part in include for name in part.split(",") if name.strip()),
     )
     with Reader(palace) as reader:
-        results = reader.search(" ".join(query), limit, filters, lexical_only=fast)
+        results = reader.search(" ".join(query), limit, filters, lexical_only=fast, context=context)
     if as_json:
         print_json(results.to_dict())
     else:
@@ -107,6 +112,8 @@ def render(results: SearchResults) -> str:
 
 def _notes(results: SearchResults) -> list[str]:
     notes = []
+    for word, others in results.similar.items():
+        notes.append(f"No text has {word!r}; looked for {', '.join(others)} instead")
     if results.hidden:
         told = ", ".join(f"in {number(count)} {_PLACES[name]}" for name, count in results.hidden.items())
         names = ",".join(results.hidden)
@@ -136,12 +143,12 @@ def _hit(hit: Hit, terms: list[str]) -> str:
     if hit.title:
         room = width() - 6 - sum(len(fact) + 2 for fact in facts if fact)
         head += f"  {_shorten(printable(hit.title), room)}" if room > 20 else ""
-    speaker = hit.speaker or ("sub-agent" if hit.origin == "subagent" else _SPEAKERS.get(hit.role, hit.role))
-    speaker = printable(speaker)
     lines = [f"{hit.rank:2}  {head}"]
+    lines += [_around(message) for message in hit.before]
     for at, line in enumerate(_excerpt(hit, terms)):
-        label = f"{speaker}: " if at == 0 else ""
+        label = f"{_speaker(hit)}: " if at == 0 else ""
         lines.append(f"    {style(label, fg='cyan')}{line}")
+    lines += [_around(message) for message in hit.after]
     lines.append("    " + style(f"mempalace show {hit.session_id}", fg="bright_black"))
     if hit.resume:
         lines.append("    " + style(printable(hit.resume), fg="bright_black"))
@@ -152,6 +159,17 @@ def _hit(hit: Hit, terms: list[str]) -> str:
     if hit.source_gone:
         lines.append("    its log file is gone; the words are kept here")
     return "\n".join(lines)
+
+
+def _speaker(said: Hit | Neighbour) -> str:
+    name = said.speaker or ("sub-agent" if said.origin == "subagent" else _SPEAKERS.get(said.role, said.role))
+    return printable(name)
+
+
+def _around(message: Neighbour) -> str:
+    """A message beside a hit, in one line."""
+    text = " ".join(printable(message.text).split())
+    return "    " + style(_shorten(f"{_speaker(message)}: {text}", width() - 6), fg="bright_black")
 
 
 def _shorten(text: str, room: int) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
+from mempalace import encoder
 from mempalace.cli.output import json_option, number, palace_option, print_json, printable, size, table
-from mempalace.palace import folder
+from mempalace.palace import folder, indexing
 from mempalace.search import Reader
 
 _MOST_PROJECTS = 15
@@ -62,11 +63,20 @@ def collect(reader: Reader) -> dict[str, Any]:
             "queued": queued,
             "share": vectors / (vectors + queued) if vectors + queued else 1.0,
         },
+        "refined": _refined(reader),
         "vector_store": catalog.get("vector_store"),
-        "models": {"vectors": catalog.get("vector_model")},
+        "models": {"vectors": catalog.get("vector_model"), "rerank": encoder.model_id()},
         "bytes": {name: folder.size_of(reader.palace / part) for name, part in parts.items()},
         "archived_bytes": catalog.row("SELECT COALESCE(SUM(size), 0) FROM parts")[0],
     }
+
+
+def _refined(reader: Reader) -> dict[str, float]:
+    """How much of the dialogue the sentence encoder's vectors are kept of."""
+    catalog = reader.catalog
+    total = indexing.texts_to_embed(catalog)
+    done = catalog.count("refined") if catalog.get("refine_model") == encoder.model_id() else 0
+    return {"kept": done, "left": total - done, "share": done / total if total else 1.0}
 
 
 def _grouped(rows: list[Any]) -> dict[str, dict[str, int]]:
@@ -82,6 +92,8 @@ def _render(found: dict[str, Any]) -> str:
         f"Chunks    {number(found['chunks'])}, indexed {number(found['indexed'])}",
         f"Vectors   {number(found['vectors']['embedded'])}, {found['vectors']['share']:.0%} of the dialogue"
         + (f" ({found['models']['vectors']})" if found["models"]["vectors"] else ""),
+        f"Refined   {number(int(found['refined']['kept']))}, {found['refined']['share']:.0%} of the dialogue"
+        + (": mempalace refine makes searches faster" if found["refined"]["left"] else ""),
         "Disk      "
         + ", ".join(f"{name} {size(count)}" for name, count in found["bytes"].items())
         + f"; the logs it keeps are {size(found['archived_bytes'])}",

@@ -7,9 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mempalace import late
+from mempalace import embedders, late
 from mempalace.chunk import joined
+from mempalace.embedders import Spec
 from mempalace.embedding import Embedder, pack, unpack
+from mempalace.errors import StoreError
 from mempalace.palace import folder, vectors
 from mempalace.palace.catalog import Catalog
 from mempalace.palace.lexical import Entry, LexicalIndex
@@ -106,9 +108,37 @@ def _swap(side: Path, path: Path) -> None:
 # --- vectors ------------------------------------------------------------------------------------------------
 
 
-def embed_queued(catalog: Catalog, embedder: Embedder, on_batch: Callable[[int], None] | None = None) -> int:
+def embedder_of(catalog: Catalog, wanted: Spec | None = None) -> Embedder:
+    """What makes the palace's vectors: what made them so far, else what is wanted, else the bundled model.
+
+    Raises StoreError if something else is wanted than what made them: vectors of two models are never mixed.
+    """
+    made_by = catalog.get("vector_model")
+    spec = Spec.loads(catalog.get("vector_spec"))
+    if made_by is None:
+        return embedders.of(wanted or spec)
+    if wanted is not None and not wanted.makes_the_same(spec):
+        raise StoreError(
+            f"the palace's vectors were made by {spec.model}, not by {wanted.model}",
+            path=catalog.path,
+            hint=f"make them again: mempalace rebuild --vectors --model {wanted.model}",
+        )
+    embedder = embedders.of(wanted or spec)
+    if embedder.model_id != made_by:
+        raise StoreError(
+            f"the palace's vectors were made by {made_by}, and now it would be {embedder.model_id}",
+            path=catalog.path,
+            hint=f"make them again: mempalace rebuild --vectors --model {spec.model}",
+        )
+    return embedder
+
+
+def embed_queued(catalog: Catalog, wanted: Spec | None = None, on_batch: Callable[[int], None] | None = None) -> int:
     """Embed every queued text, newest first; the number embedded. Can be stopped between batches."""
-    _check_model(catalog, embedder)
+    embedder = embedder_of(catalog, wanted)
+    if catalog.get("vector_model") is None:
+        with catalog.transaction():
+            _remember_model(catalog, embedder, wanted or Spec())
     total = 0
     while True:
         queued = [
@@ -116,38 +146,59 @@ def embed_queued(catalog: Catalog, embedder: Embedder, on_batch: Callable[[int],
         ]
         if not queued:
             return total
-        rows = first_chunks(catalog, queued)
-        parts = [parts for parts, _ in seen_by_indexes(catalog, rows)]
-        packed = pack(embedder.embed([joined(one) for one in parts])) if parts else []
+        made = _embed(catalog, embedder, queued)
         with catalog.transaction():
-            numbers = [row.text for row in rows]
-            catalog.add_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", list(zip(numbers, packed, strict=True)))
-            catalog.add_many(
-                "INSERT OR REPLACE INTO tokens VALUES (?, ?)",
-                [(number, late.pack(one)) for number, one in zip(numbers, parts, strict=True)],
-            )
-            catalog.add_many("INSERT OR REPLACE INTO store_queue VALUES (?, 0)", [(number,) for number in numbers])
+            catalog.add_many("INSERT OR REPLACE INTO vectors VALUES (?, ?)", [(one[0], one[1]) for one in made])
+            catalog.add_many("INSERT OR REPLACE INTO tokens VALUES (?, ?)", [(one[0], one[2]) for one in made])
+            catalog.add_many("INSERT OR REPLACE INTO store_queue VALUES (?, 0)", [(one[0],) for one in made])
             catalog.add_many("DELETE FROM embed_queue WHERE text = ?", [(number,) for number in queued])
             catalog.next_generation()
-        total += len(numbers)
+        total += len(made)
         if on_batch is not None:
-            on_batch(len(numbers))
+            on_batch(len(made))
 
 
-def _check_model(catalog: Catalog, embedder: Embedder) -> None:
-    from mempalace.errors import StoreError
+def _embed(catalog: Catalog, embedder: Embedder, texts: list[int]) -> list[tuple[int, bytes, bytes]]:
+    """Each text that some chunk still has, with its packed vector and its packed tokens."""
+    rows = first_chunks(catalog, texts)
+    parts = [parts for parts, _ in seen_by_indexes(catalog, rows)]
+    packed = pack(embedder.embed([joined(one) for one in parts])) if parts else []
+    return [(row.text, vector, late.pack(one)) for row, vector, one in zip(rows, packed, parts, strict=True)]
 
-    made_by = catalog.get("vector_model")
-    if made_by is None:
+
+def _remember_model(catalog: Catalog, embedder: Embedder, spec: Spec) -> None:
+    catalog.set("vector_model", embedder.model_id)
+    catalog.set("vector_dimensions", embedder.dimensions)
+    catalog.set("vector_spec", spec.dumps())
+
+
+def texts_to_embed(catalog: Catalog) -> int:
+    """How many texts `embed_again` is to embed."""
+    return int(catalog.row("SELECT COUNT(DISTINCT text) FROM chunks WHERE kind = 'dialogue'")[0])
+
+
+def embed_again(catalog: Catalog, palace: Path, spec: Spec, on_batch: Callable[[int], None] | None = None) -> int:
+    """Make every vector again by another model; the number made. The old ones serve until all are there."""
+    embedder = embedders.of(spec)
+    texts = [row[0] for row in catalog.rows("SELECT DISTINCT text FROM chunks WHERE kind = 'dialogue' ORDER BY text")]
+    with catalog.transaction():
+        catalog.db.execute("DROP TABLE IF EXISTS vectors_next")
+        catalog.db.execute("CREATE TABLE vectors_next (text INTEGER PRIMARY KEY, vector BLOB, ids BLOB)")
+    for start in range(0, len(texts), _EMBED_BATCH):
+        made = _embed(catalog, embedder, texts[start : start + _EMBED_BATCH])
         with catalog.transaction():
-            catalog.set("vector_model", embedder.model_id)
-            catalog.set("vector_dimensions", embedder.dimensions)
-    elif made_by != embedder.model_id:
-        raise StoreError(
-            f"the palace's vectors were made by {made_by}, this version makes them with {embedder.model_id}",
-            path=catalog.path,
-            hint="make them again: mempalace rebuild --vectors",
-        )
+            catalog.add_many("INSERT INTO vectors_next VALUES (?, ?, ?)", made)
+        if on_batch is not None:
+            on_batch(len(made))
+    with catalog.transaction():
+        for table, column in (("vectors", "vector"), ("tokens", "ids")):
+            catalog.db.execute(f"DELETE FROM {table}")
+            catalog.db.execute(f"INSERT INTO {table} SELECT text, {column} FROM vectors_next")
+        catalog.db.execute("DROP TABLE vectors_next")
+        catalog.db.execute("DELETE FROM embed_queue")
+        _remember_model(catalog, embedder, spec)
+        catalog.next_generation()
+    return rebuild_vectors(catalog, palace)
 
 
 def store_queued(catalog: Catalog, palace: Path, *, fewest: int = FEWEST_TO_STORE) -> int:
@@ -202,6 +253,7 @@ def rebuild_vectors(catalog: Catalog, palace: Path) -> int:
         index.upsert(sample_texts, sample)
     healthy = vectors.is_healthy(index, len(texts), sample_texts, sample)
     del index
+    vectors.ChromaIndex.forget_all()
     _swap(side, palace / folder.VECTORS)
     with catalog.transaction():
         catalog.db.execute("DELETE FROM store_queue")

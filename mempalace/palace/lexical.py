@@ -34,6 +34,10 @@ _HEAP_BYTES = 64 << 20
 _MOST_TERMS = 64
 _LONGEST_PHRASE = 60
 _MOST_TIES = 5_000
+_SHORTEST_SIMILAR = 4  # letters of a word that may stand for similar ones
+_TWO_TYPOS = 8
+_MOST_UNKNOWN = 8
+_SIMILAR_BOOST = 4.0  # about what a rare word scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +248,30 @@ class LexicalIndex:
             found[word] = weight * math.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
         return found
 
+    def unknown(self, text: str) -> list[str]:
+        """The words of a query that no chunk has: they stand for words that hold them or are spelled alike."""
+        searcher = self._index.searcher()
+        found = []
+        for word in dict.fromkeys(self._tools["plain"].analyze(clean(text))):
+            stems = self._tools["words"].analyze(word)
+            if len(word) >= _SHORTEST_SIMILAR and not any(searcher.doc_freq("words", stem) for stem in stems):
+                found.append(word)
+        return found[:_MOST_UNKNOWN]
+
+    def _similar(self, text: str) -> list[Query]:
+        """Queries for words that hold an unknown one, or differ from it by a letter or two."""
+        schema = self._index.schema
+        queries: list[Query] = []
+        for word in self.unknown(text):
+            stem = self._tools["words"].analyze(word)[0]
+            if stem.isalnum():
+                held = Query.regex_query(schema, "words", f".*{stem}.*")
+                queries.append(Query.boost_query(held, _SIMILAR_BOOST))
+            distance = 1 if len(word) < _TWO_TYPOS else 2
+            near = Query.fuzzy_term_query(schema, "words", stem, distance, True, False)
+            queries.append(Query.boost_query(near, _SIMILAR_BOOST))
+        return queries
+
     def _stems_of(self, text: str) -> dict[str, float]:
         """The words of a query as the index knows them, each with how much it counts."""
         found: dict[str, float] = {}
@@ -297,7 +325,7 @@ class LexicalIndex:
         in_order = self._tools["words"].analyze(text)
         if 1 < len(in_order) <= _LONGEST_PHRASE:
             queries.append(Query.boost_query(Query.phrase_query(self._index.schema, "words", list(in_order)), 2.0))
-        return queries + self._unspaced(text)
+        return queries + self._similar(text) + self._unspaced(text)
 
     def _unspaced(self, text: str) -> list[Query]:
         """Pairs of neighbouring characters of a text in a script without spaces, and its runs as a whole."""

@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from mempalace import embedding, encoder, late
+from mempalace import embedders, embedding, encoder, late
+from mempalace.embedders import Spec
 from mempalace.embedding import Embedder
 from mempalace.errors import AmbiguousId, NotFound
 from mempalace.palace import folder
@@ -55,7 +56,7 @@ class PalaceReader:
         generation = self.catalog.generation
         if generation != self._generation:
             self._generation = generation
-            for name in ("lexical", "has_vectors", "vectors", "dialogue", "store"):
+            for name in ("lexical", "has_vectors", "vectors", "dialogue", "store", "embedder"):
                 self.__dict__.pop(name, None)
 
     @cached_property
@@ -67,9 +68,12 @@ class PalaceReader:
 
     @cached_property
     def has_vectors(self) -> bool:
-        """Whether there are vectors of the model that queries are embedded with."""
+        """Whether there are vectors, of the model that queries are embedded with."""
         made_by = self.catalog.get("vector_model")
-        return made_by == self.embedder.model_id and self.catalog.row("SELECT 1 FROM vectors LIMIT 1") is not None
+        if made_by is None or self.catalog.row("SELECT 1 FROM vectors LIMIT 1") is None:
+            return False
+        # What another model than the bundled one is like cannot be told without asking it.
+        return self.embedder is not embedding.bundled() or made_by == self.embedder.model_id
 
     @cached_property
     def vectors(self) -> VectorTable:
@@ -150,10 +154,10 @@ class PalaceReader:
         row: NDArray[np.float32] = encoder.default().embed([text])[0]
         return row
 
-    @property
+    @cached_property
     def embedder(self) -> Embedder:
         """What made the palace's vectors."""
-        return embedding.default()
+        return embedders.of(Spec.loads(self.catalog.get("vector_spec")))
 
     def find_session(self, prefix: str) -> int:
         """The number of the session whose id begins like that. Raises NotFound or AmbiguousId."""

@@ -153,6 +153,14 @@ class ChromaIndex:
             )
         return cls(collection, path, cls._through.setdefault(str(path.resolve()), through))
 
+    @classmethod
+    def forget_all(cls) -> None:
+        """Close what Chroma keeps open in this process: it knows a store by its path, also when that is another one."""
+        from chromadb.api.shared_system_client import SharedSystemClient
+
+        SharedSystemClient.clear_system_cache()
+        cls._through.clear()
+
     def count(self) -> int:
         """The number of vectors that Chroma says it has."""
         with self._told():
