@@ -11,7 +11,6 @@ array, an array below a named key of an object, a single object, or objects one 
 from __future__ import annotations
 
 import codecs
-import gc
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ from mempalace.errors import ParseError, SourceError
 from mempalace.head import Head, complete
 from mempalace.records import Ledger
 from mempalace.source import Source
-from mempalace.values import clean, dumps
+from mempalace.values import clean, dumps, uncollected
 
 _CHUNK = 2 << 20
 _EDGE = 16  # an error this close to the end of what was read may only mean that more must be read
@@ -280,14 +279,8 @@ class _Window:
 
 
 def _decode(text: str, pos: int) -> tuple[Any, int]:
-    """`raw_decode` without collections: what it makes has no cycles, and looking for some takes half the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         return _DECODER.raw_decode(text, pos)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _stream_errors() -> tuple[type[Exception], ...]:

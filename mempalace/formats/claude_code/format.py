@@ -21,6 +21,7 @@ from mempalace.head import Head
 from mempalace.model import Session
 from mempalace.records import Ledger
 from mempalace.source import Source
+from mempalace.values import uncollected
 
 _CONVERSATION = frozenset({"user", "assistant", "system", "attachment", "progress"})
 
@@ -82,7 +83,8 @@ class ClaudeCode(Format):
 
         Takes also records that have only `type` (`user` or `human`, `assistant`) and `message`.
         """
-        session = Reader(source, ledger, self.name).session()
+        with uncollected():
+            session = Reader(source, ledger, self.name).session()
         if session is not None:
             yield session
 

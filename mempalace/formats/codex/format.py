@@ -29,6 +29,7 @@ from mempalace.head import Head
 from mempalace.model import Session
 from mempalace.records import Ledger, Record, document, jsonl
 from mempalace.source import Source, lines
+from mempalace.values import uncollected
 
 _BARE_ITEMS = CALLS | OUTPUTS | {"message", "reasoning", "ghost_snapshot", "compaction"}
 _FOREIGN_KEYS = ("uuid", "parentUuid", "sessionId", "projectHash", "$set", "$rewindTo")
@@ -60,9 +61,10 @@ class Codex(Format):
         """The one session of a rollout."""
         builder = Builder()
         records = _document_records(source, ledger) if _starts_as_document(source) else jsonl(source, ledger)
-        for record in records:
-            builder.add(record)
-        session = builder.finish(source, ledger)
+        with uncollected():
+            for record in records:
+                builder.add(record)
+            session = builder.finish(source, ledger)
         if session is not None:
             yield session
 
