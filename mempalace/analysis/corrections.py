@@ -19,11 +19,15 @@ _KINDS = [
         ("actually", r"\bactually,|\bactually i\b|\bactually that\b"),
     )
 ]
+_WORDS = ("apolog", "sorry", "mistake", "wrong", "incorrect", "fix", "correct", "actually")  # one stands in each
 KINDS = [kind for kind, _ in _KINDS]
 
 
 def detect(text: str) -> tuple[str, str] | None:
     """The kind of correction that a text holds, and at most 80 characters from there on; None without one."""
+    lower = text.lower()
+    if not any(word in lower for word in _WORDS):
+        return None
     for kind, pattern in _KINDS:
         match = pattern.search(text)
         if match:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 
 from mempalace.analysis.calls import Paired, command_of
 from mempalace.analysis.parts import RetryHotspot
@@ -15,12 +16,17 @@ FEWEST_FAILURES = 2
 _WITH_VERB = frozenset(
     {
         *("apt", "apt-get", "brew", "bun", "cargo", "deno", "dnf", "docker", "dotnet", "gh", "git", "go", "gradle"),
-        *("helm", "kubectl", "mvn", "nix", "npm", "npx", "pacman", "pip", "pip3", "pnpm", "poetry", "rustup"),
+        *("helm", "kubectl", "mise", "mvn", "nix", "npm", "npx", "pacman", "pip", "pip3", "pnpm", "poetry", "rustup"),
         *("systemctl", "terraform", "uv", "yarn"),
     }
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_QUOTES = "'\""
+_BORDERS = frozenset({"&&", ";", "||"})
+_SIGN = re.compile(r"""\\.|'[^']*'?|"(?:\\.|[^"\\])*"?|&&|;|\|\|""", re.DOTALL)  # what is quoted, or a border
+_HERE = re.compile(
+    r"(<<-?[ \t]*(['\"]?)(\w+)\2[^\n]*\n).*?^[ \t]*\3[ \t]*$", re.DOTALL | re.MULTILINE
+)  # a text given inline
+_VALUED = frozenset({"-C", "-c", "--git-dir", "--namespace", "--prefix", "--work-tree", "-n"})  # take the next word
 
 
 def retry_hotspots(paired: Paired) -> tuple[RetryHotspot, ...]:
@@ -60,24 +66,14 @@ def patterns(command: str) -> list[str]:
 
 
 def split(command: str) -> list[str]:
-    """The parts of a command line between `&&`, `;` and `||`; not between those in quotes."""
+    """The parts of a command line between `&&`, `;` and `||`; not those in quotes or in a here-document."""
+    command = _HERE.sub(r"\1", command)
     parts: list[str] = []
-    start = at = 0
-    quote = ""
-    while at < len(command):
-        sign = command[at]
-        if sign == "\\" and quote != "'":
-            at += 2
-            continue
-        if quote:
-            quote = "" if sign == quote else quote
-        elif sign in _QUOTES:
-            quote = sign
-        elif sign == ";" or command.startswith(("&&", "||"), at):
-            parts.append(command[start:at])
-            at += 0 if sign == ";" else 1
-            start = at + 1
-        at += 1
+    start = 0
+    for match in _SIGN.finditer(command):
+        if match[0] in _BORDERS:
+            parts.append(command[start : match.start()])
+            start = match.end()
     parts.append(command[start:])
     return [part.strip() for part in parts if part.strip()]
 
@@ -87,7 +83,8 @@ def pattern_of(part: str) -> str | None:
 
     Without lines of comment, assignments before it, and the program's folder. None if nothing is left.
     """
-    words = " ".join(line for line in part.splitlines() if not line.lstrip().startswith("#")).split()
+    lines = part.replace("\\\n", " ").split("\n")
+    words = " ".join(line for line in lines if not line.lstrip().startswith("#")).split()
     while words and _ASSIGNMENT.match(words[0]):
         words.pop(0)
     if not words:
@@ -97,6 +94,8 @@ def pattern_of(part: str) -> str | None:
     if re.fullmatch(r"python[\d.]*", program) and len(rest) > 1 and rest[0] == "-m":
         return f"{program} -m {rest[1]}"
     if program in _WITH_VERB:
-        verbs = [word for word in rest if not word.startswith("-")]
+        verbs = [
+            word for before, word in pairwise([program, *rest]) if not word.startswith("-") and before not in _VALUED
+        ]
         return " ".join([program, *verbs[: 2 if verbs[:1] == ["run"] else 1]])
     return program
