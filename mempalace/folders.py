@@ -126,6 +126,11 @@ class Folder:
         self.close()
 
 
+def source_of(path: Path, member: str | None = None) -> Source:
+    """The file at a path, or the member of the zip archive there."""
+    return ZipMember(path, member=member) if member and zipfile.is_zipfile(path) else Source(path)
+
+
 def members(path: Path, free: int | None = None) -> Iterator[Source]:
     """The sources of a folder or archive that may hold conversations. What was refused is passed over."""
     with Folder.open(path, free) as folder:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 
 from mempalace import discover, lookup, miner, search
 from mempalace.discover import OnProblem, Selection
-from mempalace.errors import ParseError, UnknownFormat
+from mempalace.errors import ParseError, UnknownFormat, UsageError
 from mempalace.formats import registry
 from mempalace.formats.base import Format, SessionFile
 from mempalace.model import Session
-from mempalace.palace import folder
+from mempalace.palace import folder, restore
 from mempalace.query import Filters, SearchResults
 from mempalace.records import Ledger
-from mempalace.source import Source
+from mempalace.source import Original, Source
 from mempalace.summary import OnEvent, Summary
 
 
@@ -31,6 +31,13 @@ def parse(path: Path | str, format: str | None = None) -> list[Session]:
 def parse_str(text: str, format: str | None = None) -> list[Session]:
     """The sessions in a text, as `parse` gives those in a file."""
     source = Source(Path("<text>"), text.encode("utf-8", "surrogatepass"))
+    known = _identify(source) if format is None else registry.default().get(format)
+    return list(known.read(source, Ledger()))
+
+
+def parse_bytes(data: bytes, name: str, format: str | None = None) -> list[Session]:
+    """The sessions in the bytes of a file of that name, as `parse` gives those in the file itself."""
+    source = Source(Path(name), data)
     known = _identify(source) if format is None else registry.default().get(format)
     return list(known.read(source, Ledger()))
 
@@ -137,3 +144,23 @@ class Palace:
             self._reader = search.Reader(self.path)
         filters = Filters(project, tool, role, since, until, session, wing, tuple(include))
         return self._reader.search(query, limit, filters, lexical_only=lexical_only)
+
+    def originals(self, session: str) -> list[Original]:
+        """The files that a session was read from, out of the archive, also after they are gone.
+
+        `session` is its id or a unique beginning of it. Mostly it is one file; a Slack channel has one a day. Raises
+        NotFound, AmbiguousId.
+        """
+        if self._reader is None:
+            self._reader = search.Reader(self.path)
+        self._reader.refresh()
+        catalog = self._reader.catalog
+        return restore.originals(catalog, registry.default(), self._reader.find_session(session))
+
+    def original(self, session: str) -> Iterator[bytes]:
+        """The bytes of the one file that a session was read from, in pieces. Raises UsageError if there are several."""
+        found = self.originals(session)
+        if len(found) > 1:
+            names = ", ".join(file.name for file in found)
+            raise UsageError(f"the session lies in {len(found)} files: {names}", hint="take them from Palace.originals")
+        return found[0].read()

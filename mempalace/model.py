@@ -22,7 +22,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from mempalace.source import Source, raw_lines, read_span
+from mempalace.folders import source_of
+from mempalace.source import Original, Source, original, raw_lines, read_span
 
 
 class Role(StrEnum):
@@ -215,6 +216,11 @@ class Session:
         return self.agent_id is not None or self.subagent_type is not None
 
     @property
+    def is_part(self) -> bool:
+        """Whether its file holds more than this session: an export, a log with several starts."""
+        return self.start > 0 or self.end is not None
+
+    @property
     def message_count(self) -> int:
         """Number of messages."""
         return sum(len(turn.messages) for turn in self.turns)
@@ -247,17 +253,32 @@ class Session:
 
     @property
     def raw(self) -> Iterator[bytes]:
-        """Every line of its source as it stands there, read when asked for; joined they are the file.
+        """Every line of its source as it stands there (decompressed), read when asked for; joined they are the file.
 
-        For one conversation of an export it is that conversation's part. Raises SourceError if the file is gone.
+        For one conversation of an export it is that conversation's part, for one that several files hold it is all
+        of them one after another. Raises SourceError if a file is gone.
         """
-        return raw_lines(Source(self.path, member=self.member), self.start, self.end)
+        for source in self._sources():
+            yield from raw_lines(source, self.start, self.end)
+
+    def originals(self) -> list[Original]:
+        """The whole files that it was read from, as they lie on disk: one, or each day of a Slack channel."""
+        return [original(source) for source in self._sources()]
+
+    def _sources(self) -> list[Source]:
+        """Where its bytes are. `files` names what holds a session of several files: members, or files side by side."""
+        names = self.metadata.extra.get("files")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            return [source_of(self.path, self.member)]
+        if self.member:
+            return [source_of(self.path, name) for name in names]
+        return [source_of(self.path.with_name(name)) for name in names]
 
     def read_image(self, image: Image) -> bytes:
         """The bytes of an image that the source holds in base64."""
         if image.offset is None or image.length is None:
             raise ValueError("the log does not hold the bytes of this image")
-        return base64.b64decode(read_span(Source(self.path, member=self.member), image.offset, image.length))
+        return base64.b64decode(read_span(self._sources()[0], image.offset, image.length))
 
     def to_dict(self) -> dict[str, Any]:
         """The session as plain JSON data; `from_dict` gives back an equal session."""

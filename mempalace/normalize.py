@@ -63,7 +63,7 @@ def normalize(filepath: str | os.PathLike[str]) -> Transcript:
 
 def _try_normalize_json(content: str) -> str | None:
     """The transcript of a text in any known JSON form; None for JSON of another form, or no JSON at all."""
-    for lines in (_try_claude_code_jsonl, _try_codex_jsonl, _try_gemini_jsonl):
+    for lines in (_try_claude_code_jsonl, _try_codex_jsonl, _try_gemini_jsonl, _try_normalize_agent_jsonl):
         found = lines(content)
         if found is not None:
             return found
@@ -97,6 +97,12 @@ def _try_gemini_jsonl(content: str) -> str | None:
     return _shown(_read(registry.default().get("gemini"), content))
 
 
+def _try_normalize_agent_jsonl(content: str) -> str | None:
+    """The agent of normalize; an event with a field of its own must be there."""
+    known = registry.default().get("normalize-agent")
+    return _shown(_read(known, content)) if _claims(known, content) else None
+
+
 def _try_claude_ai_json(data: Any) -> str | None:
     """A Claude.ai export; also flat [{role, content}] lists and {"messages": [...]}."""
     return _shown_data(data, "claude-ai", "chat")
@@ -119,7 +125,7 @@ def _try_slack_json(data: Any) -> str | None:
 
 def _try_other_formats(content: str) -> str | None:
     """What the remaining formats claim, in their order."""
-    tried = {"claude-code", "codex", "gemini", "claude-ai", "chatgpt", "slack"}
+    tried = {"claude-code", "codex", "gemini", "normalize-agent", "claude-ai", "chatgpt", "slack"}
     for format in registry.default():
         if format.name not in tried and _claims(format, content):
             found = _shown(_read(format, content))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from mempalace.errors import ParseError, SourceError
 
@@ -88,6 +88,13 @@ class Source:
         if self.size is None:
             return stream
         return cast(BinaryIO, io.BufferedReader(_Limited(stream, self.size), BUFFER))
+
+
+def mark_length(start: bytes) -> int | None:
+    """How many bytes stand before the decoded ones in a file that begins like that; None if it must be decoded."""
+    if start[:4] == ZSTD_MAGIC or _utf16(start) is not None:
+        return None
+    return len(codecs.BOM_UTF8) if start[:3] == codecs.BOM_UTF8 else 0
 
 
 def _utf16(start: bytes) -> str | None:
@@ -194,21 +201,55 @@ def lines(source: Source) -> Iterator[bytes]:
             raise SourceError(reason(error), path=source.path) from error
 
 
+class Original(NamedTuple):
+    """A file as it lies (or lay) on disk: `read` gives its bytes in pieces, anew each time."""
+
+    name: str
+    read: Callable[[], Iterator[bytes]]
+
+
+def original(source: Source) -> Original:
+    """The bytes of a source as they are, compressed ones compressed."""
+    return Original(source.name, lambda: _pieces(source))
+
+
+def _pieces(source: Source) -> Iterator[bytes]:
+    with source.open_raw() as stream:
+        try:
+            while piece := stream.read(BUFFER):
+                yield piece
+        except OSError as error:
+            raise SourceError(reason(error), path=source.path) from error
+
+
 def raw_lines(source: Source, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """The lines of a file as they lie there (decompressed), with byte-order marks and damage, from byte `start`."""
+    """The lines of a file as they lie there (decompressed), with byte-order marks and damage.
+
+    A part of it, from byte `start` to `end`, is counted and given as the file is decoded: without a mark, in UTF-8.
+    """
+    is_part = start > 0 or end is not None
     with source.open_raw() as probe:
         compressed = probe.read(4) == ZSTD_MAGIC
-    with source.open() if compressed else source.open_raw() as stream:
-        stream.read(start)
+    with source.open() if compressed or is_part else source.open_raw() as stream:
+        _skip(stream, start)
         left = None if end is None else end - start
-        for line in stream:
-            if left is not None:
-                line = line[:left]
-                left -= len(line)
-            if line:
-                yield line
-            if left == 0:
-                return
+        try:
+            for line in stream:
+                if left is not None:
+                    line = line[:left]
+                    left -= len(line)
+                if line:
+                    yield line
+                if left == 0:
+                    return
+        except OSError as error:
+            raise SourceError(reason(error), path=source.path) from error
+
+
+def _skip(stream: BinaryIO, count: int) -> None:
+    """Go on by so many bytes, without holding them."""
+    while count > 0 and (piece := stream.read(min(count, BUFFER))):
+        count -= len(piece)
 
 
 def read_span(source: Source, offset: int, length: int) -> bytes:

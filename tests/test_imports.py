@@ -24,6 +24,7 @@ ORDER = [
     {"model", "model_data"},
     {"tree"},
     {"transcript"},
+    {"convert"},
     {"analysis"},
     {"formats"},
     {"normalize"},

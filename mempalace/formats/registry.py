@@ -129,6 +129,7 @@ _BUILTIN = {
     "claude-code": "claude_code:ClaudeCode",
     "codex": "codex:Codex",
     "gemini": "gemini:Gemini",
+    "normalize-agent": "normalize_agent:NormalizeAgent",
     "claude-ai": "claude_ai:ClaudeAi",
     "chatgpt": "chatgpt:ChatGPT",
     "slack": "slack:Slack",

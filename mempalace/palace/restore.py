@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +15,9 @@ from mempalace.folders import Folder
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
 from mempalace.palace import archive, filing
-from mempalace.palace.catalog import Catalog, path_of
+from mempalace.palace.catalog import Catalog, path_of, path_text
 from mempalace.records import Ledger
-from mempalace.source import Source
+from mempalace.source import Original, Source, mark_length
 
 
 class Holder(NamedTuple):
@@ -56,7 +57,10 @@ def reading(catalog: Catalog, registry: Registry, format: str, key: str, holder:
 def _slice(catalog: Catalog, registry: Registry, format: str, holder: Holder) -> list[Session]:
     """The conversation of an export by its own bytes, without reading the others; nothing if that fails."""
     assert holder.end is not None
-    data = archive.read_slice(catalog, holder.source, holder.revision, holder.start, holder.end)
+    mark = mark_length(archive.read_slice(catalog, holder.source, holder.revision, 0, 4))
+    if mark is None:
+        return []  # the place is that in the decoded file
+    data = archive.read_slice(catalog, holder.source, holder.revision, holder.start + mark, holder.end + mark)
     path, member = catalog.row("SELECT path, member FROM sources WHERE id = ?", holder.source)
     kept = Source(path_of(path), b"[" + data + b"]", member=member or None)
     try:
@@ -86,7 +90,10 @@ class KeptFolder(Folder):
     def __init__(self, catalog: Catalog, container: str, newest: int) -> None:
         self._catalog = catalog
         self._rows = {
-            member or os.path.relpath(path, container).replace(os.sep, "/"): (int(number), min(int(revision), newest))
+            member or os.path.relpath(path, container).replace(os.sep, "/"): (
+                (int(number), min(int(revision), newest)),
+                (path_of(path), member or None),
+            )
             for number, path, member, revision in catalog.rows(
                 "SELECT id, path, member, revision FROM sources WHERE container = ?", container
             )
@@ -95,8 +102,8 @@ class KeptFolder(Folder):
 
     def source(self, name: str) -> Source:
         """One file as it was kept."""
-        data = b"".join(archive.read(self._catalog, *self._rows[name]))
-        return Source(self.path / name, data, member=name)
+        kept, (path, member) = self._rows[name]
+        return Source(path, b"".join(archive.read(self._catalog, *kept)), member=member)
 
 
 def merged(sessions: Iterable[Session]) -> Session:
@@ -122,6 +129,33 @@ def session(catalog: Catalog, registry: Registry, number: int) -> Session:
     if not found:
         raise PalaceDamaged(f"the archive has no reading of session {key}", path=catalog.path)
     return merged(found)
+
+
+def originals(catalog: Catalog, registry: Registry, number: int) -> list[Original]:
+    """The files that a session was read from, as they were when they were last read; see `Session.originals`.
+
+    Of several files that hold the same session it is the one that was written last.
+    """
+    held = catalog.rows(
+        "SELECT h.source, h.revision, s.path, s.member, s.container FROM session_sources h"
+        " JOIN sources s ON s.id = h.source WHERE h.session = ? ORDER BY s.mtime_ns, s.id, h.revision",
+        number,
+    )
+    if not held:
+        raise PalaceDamaged("the archive has no reading of the session", path=catalog.path)
+    source, revision, path, member, container = held[-1]
+    places = [(source, revision, path, member)]
+    names = session(catalog, registry, number).metadata.extra.get("files") if container else None
+    if names:
+        beside = [(path, name) if member else (path_text(path_of(path).with_name(name)), "") for name in names]
+        places = [
+            (*catalog.row("SELECT id, revision FROM sources WHERE path = ? AND member = ?", *place), *place)
+            for place in beside
+        ]
+    return [
+        Original(Source(path_of(path), member=member or None).name, partial(archive.read, catalog, source, revision))
+        for source, revision, path, member in places
+    ]
 
 
 def transcript(catalog: Catalog, number: int, kinds: Iterable[str] | None = None) -> str:
