@@ -69,17 +69,17 @@ def find_session(which: Path | str, registry: Registry, palace: Path) -> Session
     )
 
 
-def read(file: SessionFile, registry: Registry) -> Session:
+def read(file: SessionFile, registry: Registry, ledger: Ledger | None = None) -> Session:
     """The session of a listed file. Raises ParseError if it is no longer there, SourceError."""
-    found = _read(file.path, file.format, registry)
+    found = _read(file.path, file.format, registry, ledger or Ledger())
     for session in found:
         if session.key == file.session_id:
             return session
     raise ParseError(f"no longer holds the session {file.session_id}", path=file.path, hint="list the sessions again")
 
 
-def _read(path: Path, format: str, registry: Registry) -> list[Session]:
-    return list(tree.flatten(registry.get(format).read(Source(path), Ledger())))
+def _read(path: Path, format: str, registry: Registry, ledger: Ledger) -> list[Session]:
+    return list(tree.flatten(registry.get(format).read(Source(path), ledger)))
 
 
 def by_id(text: str, files: Iterable[SessionFile]) -> SessionFile | None:
