@@ -28,6 +28,7 @@ _HOMES = {
     "parse_str": "library",
     "from_native": "convert.native",
     "to_native": "convert.native",
+    "reconstruct_tree": "tree",
     "register": "formats.registry",
     "SessionFile": "formats.base",
     "Session": "model",

@@ -22,10 +22,11 @@ from mempalace.summary import OnEvent, Summary
 def parse(path: Path | str, format: str | None = None) -> list[Session]:
     """The sessions in a file; `format` names its format, else it is detected.
 
+    Sub-agents are in the `subagents` of the session that spawned them, also where they lie in files of their own.
     Raises UnknownFormat, SourceError or ParseError.
     """
     known = registry.default().detect(path) if format is None else registry.default().get(format)
-    return list(known.read(Source(Path(path)), Ledger()))
+    return [known.with_subagents(session) for session in known.read(Source(Path(path)), Ledger())]
 
 
 def parse_str(text: str, format: str | None = None) -> list[Session]:

@@ -71,15 +71,11 @@ def find_session(which: Path | str, registry: Registry, palace: Path) -> Session
 
 def read(file: SessionFile, registry: Registry, ledger: Ledger | None = None) -> Session:
     """The session of a listed file. Raises ParseError if it is no longer there, SourceError."""
-    found = _read(file.path, file.format, registry, ledger or Ledger())
-    for session in found:
+    format = registry.get(file.format)
+    for session in tree.flatten(format.read(Source(file.path), ledger or Ledger())):
         if session.key == file.session_id:
-            return session
+            return format.with_subagents(session)
     raise ParseError(f"no longer holds the session {file.session_id}", path=file.path, hint="list the sessions again")
-
-
-def _read(path: Path, format: str, registry: Registry, ledger: Ledger) -> list[Session]:
-    return list(tree.flatten(registry.get(format).read(Source(path), ledger)))
 
 
 def by_id(text: str, files: Iterable[SessionFile]) -> SessionFile | None:
@@ -157,7 +153,8 @@ def _in_file(path: Path, part: str, registry: Registry, palace: Path) -> Session
         if not found:
             raise
     else:
-        found = [one for one in format.read(Source(path), Ledger()) if one.message_count or one.subagents]
+        read = map(format.with_subagents, format.read(Source(path), Ledger()))
+        found = [one for one in read if one.message_count or one.subagents]
     return _chosen(path, part, found)
 
 
@@ -231,4 +228,4 @@ class _Palace:
 
     def _session(self, number: int) -> Session:
         assert self._reader is not None
-        return restore.session(self._reader.catalog, self._registry, number)
+        return restore.family(self._reader.catalog, self._registry, number)

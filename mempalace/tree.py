@@ -7,14 +7,125 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from mempalace.model import Message, Session, Text, Thinking, TokenUsage, ToolResult, group_turns
+from mempalace.model import Message, Session, Text, Thinking, TokenUsage, ToolResult, ToolUse, group_turns
+
+_FEWEST_ID_CHARS = 6  # of an agent's id, to look for it in what tools returned
 
 
 def flatten(sessions: Iterable[Session]) -> Iterator[Session]:
     """The sessions and all their sub-agents, parents first."""
-    for session in sessions:
-        yield session
-        yield from flatten(session.subagents)
+    for root in sessions:
+        todo = [root]
+        while todo:
+            session = todo.pop()
+            yield session
+            todo += reversed(session.subagents)
+
+
+def reconstruct_tree(sessions: Iterable[Session]) -> list[Session]:
+    """The sessions as trees: each sub-agent in the `subagents` of the session that spawned it, to any depth.
+
+    Roots and sub-agents stay in the order in which they came. Whose parent is not among them stays a root; of parents
+    that go round in a circle the first becomes one. No session is left out; one that comes twice, flat and as a
+    sub-agent, is there once, two readings of one that differ are both.
+    """
+    flat = list(_distinct(sessions))
+    places: dict[tuple[str, str], int] = {}
+    for at, session in enumerate(flat):
+        for name in names(session):
+            places.setdefault((session.format, name), at)
+    parents = [places.get((session.format, parent_id(session) or "")) for session in flat]
+    _cut_circles(parents)
+    children: list[list[int]] = [[] for _ in flat]
+    for at, parent in enumerate(parents):
+        if parent is not None:
+            children[parent].append(at)
+    order = [at for at, parent in enumerate(parents) if parent is None]
+    roots = len(order)
+    for at in order:  # it grows: parents come before their children
+        order += children[at]
+    for at in reversed(order):
+        if children[at]:
+            agents = tuple(_spawned(flat[at], flat[child]) for child in children[at])
+            flat[at] = replace(flat[at], subagents=agents)
+    return [flat[at] for at in order[:roots]]
+
+
+def _distinct(sessions: Iterable[Session]) -> Iterator[Session]:
+    """All sessions and sub-agents alone, each once."""
+    seen: dict[tuple[str, str], list[Session]] = {}
+    for session in flatten(sessions):
+        if session.key is not None:
+            alike = seen.setdefault((session.format, session.key), [])
+            if any(session.turns == other.turns for other in alike):
+                continue
+            alike.append(session)
+        yield replace(session, subagents=())
+
+
+def _cut_circles(parents: list[int | None]) -> None:
+    """Make the first of every circle a root."""
+    done: set[int] = set()
+    for start in range(len(parents)):
+        walk: dict[int, None] = {}
+        at: int | None = start
+        while at is not None and at not in done and at not in walk:
+            walk[at] = None
+            at = parents[at]
+        if at is not None and at in walk:
+            steps = list(walk)
+            parents[min(steps[steps.index(at) :])] = None
+        done.update(walk)
+
+
+def names(session: Session) -> list[str]:
+    """The ids by which others name a session as their parent; a sub-agent of Claude Code bears its parent's id."""
+    own = session.metadata.session_id
+    found = [session.key, own if not session.is_subagent or own == session.agent_id else None]
+    return [name for name in dict.fromkeys(found) if name]
+
+
+def parent_id(session: Session) -> str | None:
+    """The id of the session that spawned this one."""
+    return session.parent_id or session.metadata.lineage.get("parent_session_id")
+
+
+def attach(parent: Session, agents: Iterable[Session]) -> Session:
+    """The session with these sub-agents behind those that it has, each with the call that spawned it."""
+    known = {agent.key for agent in parent.subagents}
+    fresh = [_spawned(parent, agent) for agent in agents if agent.key not in known]
+    return replace(parent, subagents=(*parent.subagents, *fresh)) if fresh else parent
+
+
+def _spawned(parent: Session, agent: Session) -> Session:
+    """The sub-agent with the id of the call that spawned it and the type that was asked for, if they were not known."""
+    if agent.metadata.parent_tool_use_id is not None:
+        return agent
+    call = _spawning_call(parent, agent)
+    if call is None:
+        return agent
+    asked = call.input.get("subagent_type") if isinstance(call.input, dict) else None
+    typed = asked if agent.subagent_type == "subagent" and isinstance(asked, str) and asked else agent.subagent_type
+    return replace(agent, metadata=replace(agent.metadata, parent_tool_use_id=call.id), subagent_type=typed)
+
+
+def _spawning_call(parent: Session, agent: Session) -> ToolUse | None:
+    """The call that spawned a sub-agent: the log says so, its result names the agent, or it gave the agent's prompt."""
+    calls = {call.id: call for call in parent.tool_uses}
+    spawns = parent.metadata.extra.get("spawns")
+    if isinstance(spawns, dict) and spawns.get(agent.agent_id) in calls:
+        return calls[spawns[agent.agent_id]]
+    if agent.agent_id and len(agent.agent_id) >= _FEWEST_ID_CHARS:
+        for result in parent.tool_results:
+            if agent.agent_id in result.content and result.tool_use_id in calls:
+                return calls[result.tool_use_id]
+    prompt = next((message.text.strip() for message in agent.messages if message.text.strip()), "")
+    given = (call for call in calls.values() if isinstance(call.input, dict) and prompt)
+    return next((call for call in given if any(_is_text(value, prompt) for value in call.input.values())), None)
+
+
+def _is_text(value: object, text: str) -> bool:
+    return isinstance(value, str) and value.strip() == text
 
 
 def digest(*parts: object) -> bytes:

@@ -22,7 +22,7 @@ def tool_stats(paired: Paired) -> dict[str, ToolStats]:
 
 def largest(results: Iterable[LargeResult]) -> tuple[LargeResult, ...]:
     """The ten largest, the largest first; equal ones in the order of their sessions and places."""
-    return tuple(sorted(results, key=lambda one: (-one.chars, one.session, one.place, one.tool))[:MOST_RESULTS])
+    return tuple(sorted(results, key=lambda one: (-one.chars, one.session, one.place, one))[:MOST_RESULTS])
 
 
 def largest_tool_results(paired: Paired, session: str) -> tuple[LargeResult, ...]:

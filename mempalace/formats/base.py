@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mempalace import tree
 from mempalace.errors import ParseError, SourceError
 from mempalace.folders import Folder
 from mempalace.head import Head
@@ -25,6 +26,7 @@ from mempalace.source import Source
 from mempalace.transcript import first_words
 
 PEEK_BYTES = 64 * 1024
+_LINE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,31 @@ class Format(ABC):
         """The conversations of a file."""
         return self.read(Source(Path(path)), Ledger())
 
+    def subagent_files(self, session: Session) -> Iterable[Path]:
+        """The files that may hold sub-agents of a session, as they lie beside its own."""
+        return ()
+
+    def with_subagents(self, session: Session) -> Session:
+        """The session with the sub-agents that lie in files of their own, each with its own, the earliest first.
+
+        Raises SourceError or ParseError if one of them cannot be read.
+        """
+        return self._with_subagents(session, {session.key})
+
+    def _with_subagents(self, session: Session, seen: set[str | None]) -> Session:
+        if session.member is not None:
+            return session
+        known = tree.names(session)
+        agents = [
+            agent
+            for path in self.subagent_files(session)
+            for agent in self.read(Source(path), Ledger())
+            if agent.is_subagent and tree.parent_id(agent) in known and agent.key not in seen
+        ]
+        agents.sort(key=lambda agent: (agent.metadata.timestamp is None, agent.metadata.timestamp, str(agent.path)))
+        seen |= {agent.key for agent in agents}
+        return tree.attach(session, [self._with_subagents(agent, seen) for agent in agents])
+
     def resume_command(self, session: Session) -> str | None:
         """The shell command that reopens the session in its own tool, if there is one."""
         return None
@@ -206,6 +233,15 @@ def newest_first(file: SessionFile) -> tuple[float, str]:
 def is_same_folder(named: str, project: Path) -> bool:
     """Whether a log's name of a folder means that folder, as it is written or with links followed."""
     return named in (os.path.abspath(project.expanduser()), os.path.realpath(project.expanduser()))
+
+
+def begins_with(path: Path, words: str) -> bool:
+    """Whether the first line of a log (of it 256 KiB) holds these words. Never raises."""
+    try:
+        with Source(path).open() as stream:
+            return words.encode("utf-8", "replace") in stream.readline(_LINE_BYTES)
+    except (SourceError, ParseError, OSError):
+        return False
 
 
 def home_folder(variable: str, default: str) -> Path:

@@ -18,6 +18,7 @@ from mempalace.palace import archive, filing
 from mempalace.palace.catalog import Catalog, path_of, path_text
 from mempalace.records import Ledger
 from mempalace.source import Original, Source, mark_length
+from mempalace.values import loads
 
 
 class Holder(NamedTuple):
@@ -128,7 +129,27 @@ def session(catalog: Catalog, registry: Registry, number: int) -> Session:
         raise PalaceDamaged(f"session {key} needs a format that is not installed: {format}") from error
     if not found:
         raise PalaceDamaged(f"the archive has no reading of session {key}", path=catalog.path)
-    return merged(found)
+    whole = merged(found)
+    if whole.is_subagent:  # its type stood in a file beside it
+        (kept,) = catalog.row("SELECT metadata FROM sessions WHERE id = ?", number)
+        whole = replace(whole, subagent_type=loads(kept).get("subagent_type") or whole.subagent_type)
+    return whole
+
+
+def family(catalog: Catalog, registry: Registry, number: int) -> Session:
+    """A session of the palace with its sub-agents, each with its own, the earliest first."""
+    return _family(catalog, registry, number, {number})
+
+
+def _family(catalog: Catalog, registry: Registry, number: int, seen: set[int]) -> Session:
+    parent = session(catalog, registry, number)
+    found = catalog.rows_in(
+        "SELECT started IS NULL, started, key, id, format FROM sessions WHERE kind = 'subagent' AND parent_key IN (?)",
+        tree.names(parent),
+    )
+    agents = [number for *_, number, format in sorted(found) if format == parent.format and number not in seen]
+    seen.update(agents)
+    return tree.attach(parent, [_family(catalog, registry, agent, seen) for agent in agents])
 
 
 def originals(catalog: Catalog, registry: Registry, number: int) -> list[Original]:

@@ -71,6 +71,10 @@ def chosen_sessions(command: F) -> F:
     """Arguments and options that choose sessions; the command gets `chosen`, a Chosen."""
 
     def of_files(*args: Any, files: list[SessionFile], problems: list[MempalaceError], **options: Any) -> Any:
+        if options.get("subagents") and any(file.is_subagent for file in files):
+            raise UsageError(
+                "--subagents would count some twice", hint="--mode all lists them all: leave out --subagents"
+            )
         return command(*args, chosen=Chosen(lambda chosen: _listed(files, chosen), problems), **options)
 
     own = {parameter.name for parameter in getattr(command, "__click_params__", [])}
@@ -132,4 +136,5 @@ def _of_file(path: Path, chosen: Chosen, *, is_named: bool) -> Iterator[Session]
         chosen.tell(error)
         return
     chosen.check(path, ledger)
-    yield from sessions
+    # In a folder the files of sub-agents lie beside, and are read as sessions of their own.
+    yield from map(format.with_subagents, sessions) if is_named else sessions

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mempalace.formats.base import Format, SessionFile, home_folder, is_same_folder
+from mempalace.formats.base import Format, SessionFile, begins_with, home_folder, is_same_folder
 from mempalace.formats.claude_code.reader import Reader
 from mempalace.head import Head
 from mempalace.model import Session
@@ -132,6 +132,16 @@ class ClaudeCode(Format):
     def is_subagent_file(self, path: Path) -> bool:
         """Whether it is an `agent-*.jsonl`, of either layout."""
         return path.name.startswith("agent-") and path.suffix == ".jsonl"
+
+    def subagent_files(self, session: Session) -> Iterable[Path]:
+        """Those in the session's own folder, of workflows too, and up to 2.0 those beside it that name its id."""
+        path, own = session.path, session.metadata.session_id
+        if session.is_subagent or own is None:
+            return []
+        folder = path.with_name(path.name.removesuffix(".zst").removesuffix(".jsonl")) / "subagents"
+        nested = sorted(folder.rglob("agent-*.jsonl"))
+        beside = sorted(path.parent.glob("agent-*.jsonl"))
+        return [*nested, *(agent for agent in beside if agent != path and begins_with(agent, own))]
 
     def resume_command(self, session: Session) -> str | None:
         """`claude --resume`, in the folder of the project: it finds sessions of the current folder only."""

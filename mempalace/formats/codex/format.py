@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
+from datetime import date, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 from mempalace.errors import ParseError
-from mempalace.formats.base import Format, home_folder
+from mempalace.formats.base import Format, begins_with, home_folder
 from mempalace.formats.codex.items import as_dict, as_str
 from mempalace.formats.codex.session import RECORD_KINDS, Builder
 from mempalace.formats.codex.tools import CALLS, OUTPUTS
@@ -93,6 +94,15 @@ class Codex(Format):
                 return cwd
         return session.metadata.project
 
+    def subagent_files(self, session: Session) -> Iterable[Path]:
+        """Rollouts that name it in their header, in its folder and in those of the days on which it was written."""
+        own = session.metadata.session_id
+        if own is None:
+            return []
+        days = _days(session.path)
+        rollouts = (path for day in days for path in self.session_files(day) if path.parent == day)
+        return [path for path in rollouts if path != session.path and begins_with(path, own)]
+
     def resume_command(self, session: Session) -> str | None:
         """`codex resume <id>` in the session's folder; None for a sub-agent, which cannot be resumed alone."""
         own = session.metadata.session_id
@@ -101,6 +111,20 @@ class Codex(Format):
         resume = f"codex resume {shlex.quote(own)}"
         project = session.metadata.project
         return f"cd {shlex.quote(project)} && {resume}" if project else resume
+
+
+def _days(path: Path) -> list[Path]:
+    """The folder of a rollout and, where folders are days, those of all days up to the last on which it grew."""
+    day = path.parent
+    try:
+        first = date(*map(int, day.parts[-3:]))
+        last = date.fromtimestamp(path.stat().st_mtime) + timedelta(days=1)  # a day more: zones differ
+    except (ValueError, TypeError, OSError, OverflowError):
+        return [day]
+    root = day.parents[2]
+    known = sorted(root.glob("[0-9]*/[0-9]*/[0-9]*"))
+    start, end = (moment.strftime("%Y/%m/%d") for moment in (first, max(first, last)))
+    return [folder for folder in known if start <= folder.relative_to(root).as_posix() <= end]
 
 
 def _is_enveloped(record: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,6 +123,13 @@ class Gemini(Format):
                     # 0.29 copied what lay in the folder of the hash to that of the slug: one of them is all.
                     return [folder]
         return []
+
+    def subagent_files(self, session: Session) -> Iterable[Path]:
+        """Those in the folder beside it that is called by its id."""
+        own = session.metadata.session_id
+        if session.is_subagent or own is None or "/" in own or "\0" in own:
+            return []
+        return [path for path in sorted((session.path.parent / own).glob("*.json*")) if not self.is_side_file(path)]
 
     def resume_command(self, session: Session) -> str | None:
         """`gemini --resume <id>`, in the project's folder, where the tool looks for it."""

@@ -69,6 +69,7 @@ class Converter:
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
         self._answers: Counter[str] = Counter()
+        self.spawns: dict[str, str] = {}  # the call that started a sub-agent, by the agent's id
 
     def entry(self, value: dict[str, Any], record: Record) -> Entry | None:
         """The entry of a message record; None for a record of a type that we do not know."""
@@ -137,6 +138,8 @@ class Converter:
             if isinstance(call, dict):
                 use = ToolUse(_call_id(call, self._calls), text_of(call.get("name")), call.get("args"))
                 found.append((use, self._result(use.id, call, record)))
+                if agent_id := text_of(call.get("agentId")):
+                    self.spawns.setdefault(agent_id, use.id)
         return found
 
     def _result(self, id: str, call: dict[str, Any], record: Record) -> ToolResult | None:

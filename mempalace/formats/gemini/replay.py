@@ -297,7 +297,10 @@ class Replay:
             title=text_of(header.get("summary")).strip() or tag or None,
             source="gemini",
             lineage={"parent_session_id": parent} if parent else {},
-            extra={key: value for key, value in header.items() if key not in _OWN_KEYS},
+            extra={
+                **{key: value for key, value in header.items() if key not in _OWN_KEYS},
+                **({"spawns": self._converter.spawns} if self._converter.spawns else {}),
+            },
         )
 
 
