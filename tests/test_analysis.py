@@ -553,6 +553,7 @@ def test_a_table_of_ones_own_takes_the_place_of_the_bundled_one(tmp_path: Path) 
         ("[[family]]\n" + FAMILY.replace("date = 2026-01-02", ""), None, "family 1: `date`"),
         ("[[family]]\n" + FAMILY + "since = 3\n", None, "family 1: `since`"),
         ("[[family]]\n" + FAMILY.replace('source = "own"', ""), None, "family 1: `source`"),
+        ('currency = "EUR"\nextends = true\n[[family]]\n' + FAMILY, None, "in USD, not EUR"),
         ("[[family]]\n" + FAMILY + "inputt = 3\n", None, "family 1: unknown key 'inputt'"),
     ],
 )

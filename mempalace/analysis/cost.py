@@ -111,8 +111,13 @@ def load_prices(path: Path | str) -> PriceTable:
         for name in dict.fromkeys(map(plain_name, names)):
             prices.setdefault(name, []).append(price)
     own = {name: tuple(sorted(known, key=lambda price: price.since)) for name, known in prices.items()}
-    below = bundled_prices().prices if data.get("extends") is True else {}
-    return PriceTable(path, max(dates), str(data.get("currency", "USD")), {**below, **own})
+    currency = str(data.get("currency", "USD"))
+    if data.get("extends") is not True:
+        return PriceTable(path, max(dates), currency, own)
+    bundled = bundled_prices()
+    if currency != bundled.currency:
+        raise PriceError(f"extends the bundled prices, which are in {bundled.currency}, not {currency}", path=path)
+    return PriceTable(path, max([*dates, bundled.date]), currency, {**bundled.prices, **own})
 
 
 def _family(family: Any, number: int, path: Path) -> tuple[list[str], Price, Day]:

@@ -6,14 +6,13 @@ import click
 
 from mempalace.analysis import SessionAnalysis, aggregate, analyze
 from mempalace.analysis.report import report_data
-from mempalace.cli.bars import bar, shorten
-from mempalace.cli.output import json_option, number, print_json, printable, table
+from mempalace.cli.bars import bar, cut, shorten
+from mempalace.cli.output import json_option, number, print_json, printable, table, width
 from mempalace.cli.sessions import tables
 from mempalace.cli.sessions.chosen import Chosen, chosen_sessions
 
 _KEYS = ("tool_chains", "tool_patterns", "transitions", "retry_hotspots", "error_patterns")
 _MOST = 20
-_NAME = 30
 
 
 @click.command(
@@ -54,8 +53,8 @@ def _transitions(total: SessionAnalysis) -> str:
     rows = [("step", "", "times", "share", "")]
     rows += [
         (
-            shorten(step["from"], _NAME),
-            f"→ {shorten(step['to'], _NAME)}",
+            shorten(step["from"], _room()),
+            f"→ {shorten(step['to'], _room())}",
             number(step["count"]),
             f"{step['probability']:.0%}",
             bar(step["probability"], 1, 8),
@@ -73,7 +72,7 @@ def _chains(total: SessionAnalysis) -> str:
         f"{tables.plural(len(total.tool_chains), 'chain')} of turns with a single call each, the longest of {longest}"
     ]
     patterns = total.tool_patterns
-    rows = [(f"{number(one.occurrences)}x", " → ".join(one.tools)) for one in patterns[:_MOST]]
+    rows = [(f"{number(one.occurrences)}x", cut(" → ".join(one.tools), width() - 10)) for one in patterns[:_MOST]]
     if rows:
         lines.append(table(rows, right=(0,)) + _more(len(patterns), "more pattern"))
     return "\n".join(lines)
@@ -85,7 +84,7 @@ def _retries(total: SessionAnalysis) -> str:
     rows = [("retried", "failures", "attempts", "sessions", "")]
     rows += [
         (
-            shorten(one.pattern, _NAME),
+            shorten(one.pattern, _room()),
             number(one.failures),
             number(one.attempts),
             number(one.sessions),
@@ -98,3 +97,8 @@ def _retries(total: SessionAnalysis) -> str:
 
 def _more(count: int, word: str) -> str:
     return f"\n... and {tables.plural(count - _MOST, word)}: --json" if count > _MOST else ""
+
+
+def _room() -> int:
+    """Columns for a name, of which two stand side by side."""
+    return (width() - 32) // 2

@@ -14,7 +14,7 @@ from mempalace.cli.bars import bar, cut, shorten
 from mempalace.cli.output import number, style, table, width
 
 _MOST = 10
-_NAME = 34
+_ID = 13  # of a UUID enough to name it
 _BAR = 12
 
 
@@ -48,7 +48,7 @@ def _tools(total: SessionAnalysis) -> str:
         rate = f"{one.success_rate:.0%}" if one.success_rate is not None else ""
         rows.append(
             (
-                shorten(name, _NAME),
+                name,
                 number(one.calls),
                 bar(one.calls, greatest, _BAR),
                 number(one.errors) if one.errors else "",
@@ -56,7 +56,7 @@ def _tools(total: SessionAnalysis) -> str:
                 f"{number(one.output_chars)} chars",
             )
         )
-    body = _titled(table(rows, right=(1, 3, 4, 5)))
+    body = _titled(table(_fitted(rows, 0, shorten), right=(1, 3, 4, 5)))
     if len(total.tool_stats) > _MOST:
         rate = f"{total.success_rate:.0%}" if total.success_rate is not None else ""
         more = plural(len(total.tool_stats) - _MOST, "more tool")
@@ -83,9 +83,9 @@ def _tokens(total: SessionAnalysis) -> str:
     lines = [_titled(table(rows, right=(1,)))]
     if stats.min_context is not None and stats.max_context is not None and stats.avg_context is not None:
         spread = f"{number(stats.min_context)} to {number(stats.max_context)}, on average {number(stats.avg_context)}"
-        lines.append(f"input and cache read of a turn: {spread}")
+        lines.append(f"context of a turn: {spread}")
     if stats.context_per_request is not None:
-        lines.append(f"input and cache read of a request: on average {number(stats.context_per_request)}")
+        lines.append(f"context of a request: on average {number(stats.context_per_request)}")
     if dedup.uniqueness_ratio is not None:
         lines.append(f"new, of all that was sent and received: {dedup.uniqueness_ratio:.0%}")
     return "\n".join(lines)
@@ -102,13 +102,13 @@ def _costs(total: SessionAnalysis, prices: PriceTable) -> str:
         shown = "no price" if cost is None else money(cost.total, prices.currency)
         rows.append(
             (
-                shorten(name, _NAME),
+                name,
                 number(usage.turns),
                 shown,
                 bar(float(cost.total if cost else 0), float(greatest), _BAR),
             )
         )
-    lines = [_titled(table(rows, right=(1, 2)))]
+    lines = [_titled(table(_fitted(rows, 0, shorten), right=(1, 2)))]
     if total.cost is not None:
         lines.append(_total(total.cost, total.unpriced, prices))
     return "\n".join(lines)
@@ -138,13 +138,9 @@ def _files(total: SessionAnalysis) -> str:
     if not total.file_tokens:
         return ""
     greatest = max(total.file_tokens.values())
-    room = width() - 2 * 2 - _BAR - 12
     rows = [("files", "~tokens", "")]
-    rows += [
-        (shorten(name, room), number(count), bar(count, greatest, _BAR))
-        for name, count in _first(total.file_tokens.items())
-    ]
-    body = _titled(table(rows, right=(1,)))
+    rows += [(name, number(count), bar(count, greatest, _BAR)) for name, count in _first(total.file_tokens.items())]
+    body = _titled(table(_fitted(rows, 0, shorten), right=(1,)))
     more = len(total.file_tokens) - _MOST
     return body + (f"\n... and {plural(more, 'more file')}: --json" if more > 0 else "")
 
@@ -159,7 +155,8 @@ def _rest(total: SessionAnalysis) -> str:
         lines.append(f"commands that failed and were retried: {number(len(total.retry_hotspots))} (sessions patterns)")
     if total.largest_tool_results:
         largest = total.largest_tool_results[0]
-        lines.append(f"largest tool result: {number(largest.chars)} chars of {largest.tool} in {largest.session}")
+        where = f"{shorten(largest.tool, 20)} in {largest.session.rpartition('/')[2][:_ID]}"
+        lines.append(f"largest tool result: {number(largest.chars)} chars of {where}")
     return "\n".join(lines)
 
 
