@@ -72,7 +72,16 @@ def decode_first(text: str) -> tuple[Any, int]:
 
 def loads_line(raw: bytes) -> Any:
     """The value of a line that holds exactly one; everything else raises ValueError (see `records`)."""
-    return _loads_slow(raw) if _LONG_NUMBER in raw.translate(_DIGITS) else orjson.loads(raw)
+    return _loads_slow(raw) if _has_long_number(raw) else orjson.loads(raw)
+
+
+def _has_long_number(raw: bytes) -> bool:
+    """Whether 19 digits stand in a row, more than which orjson may round.
+
+    Every fourth byte is looked at first: of 19 digits in a row four are among them. To look at all took a seventh of
+    the time from file to Session.
+    """
+    return b"0000" in raw[::4].translate(_DIGITS) and _LONG_NUMBER in raw.translate(_DIGITS)
 
 
 def _loads_slow(raw: bytes) -> Any:
@@ -88,7 +97,7 @@ def loads(data: bytes | str) -> Any:
     """One JSON value, with all that orjson refuses and Python can read. Raises ValueError."""
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     try:
-        if _LONG_NUMBER not in raw.translate(_DIGITS):
+        if not _has_long_number(raw):
             return orjson.loads(raw)
     except ValueError:
         pass

@@ -17,7 +17,7 @@ from mempalace.errors import ParseError, SourceError
 from mempalace.head import HEAD_BYTES, Head, complete
 from mempalace.records import Ledger, Record, document, jsonl, locate
 from mempalace.source import Source, lines, read_span
-from mempalace.values import clean, dumps, loads, parse_time
+from mempalace.values import clean, dumps, loads, loads_line, parse_time
 
 PATH = Path("log.jsonl")
 
@@ -500,3 +500,13 @@ def test_a_blob_that_is_not_there_letter_for_letter_has_no_place() -> None:
     (record,) = jsonl(Source(PATH, b'{"a":"x\\/y"}\n'), Ledger())
     assert locate(record, "x/y") is None
     assert locate(record, "") is None
+
+
+@pytest.mark.parametrize("digits", range(17, 26))
+def test_a_long_number_is_found_wherever_it_stands(digits: int) -> None:
+    number = int("9" * digits)
+    for shift in range(5):
+        line = json.dumps({"p": "x" * shift, "n": number, "m": [-number], "q": "y" * (9 - shift)}).encode()
+        found = loads_line(line)
+        assert (found["n"], found["m"]) == (number, [-number])
+        assert type(found["n"]) is int
