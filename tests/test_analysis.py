@@ -726,3 +726,18 @@ def test_analysis_is_fast_beside_parsing(corpus: Path) -> None:
     for one in sessions:
         mempalace.analyze(one)
     assert time.process_time() - parsed < 0.5 * (parsed - started)
+
+
+def test_every_fixture_can_be_analysed_and_added_up() -> None:
+    reports = []
+    for path in sorted((Path(__file__).parent / "fixtures").rglob("*.json*")):
+        try:
+            sessions = mempalace.parse(path)
+        except mempalace.MempalaceError:
+            continue
+        reports += [mempalace.analyze(one, subagents=True) for one in sessions]
+    total = mempalace.aggregate(reports)
+    assert len(reports) > 100
+    assert set(total.formats) >= {"claude-code", "codex", "gemini", "chatgpt", "claude-ai", "chat"}
+    assert total == mempalace.aggregate(reversed(reports))
+    assert json.loads(dumps(total.to_dict()))["total_tool_calls"] == total.total_tool_calls
