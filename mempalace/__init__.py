@@ -17,6 +17,9 @@ from typing import Any
 
 _HOMES = {
     "Palace": "library",
+    "SessionAnalysis": "analysis",
+    "aggregate": "analysis",
+    "analyze": "analysis",
     "find_session": "library",
     "list_sessions": "library",
     "load": "library",

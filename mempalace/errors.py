@@ -69,6 +69,18 @@ class PluginError(MempalaceError):
     kind = "plugin"
 
 
+class PriceError(MempalaceError):
+    """A table of prices cannot be read, or has no price for a model that was used."""
+
+    kind = "prices"
+
+
+class ScriptError(MempalaceError):
+    """A script of one's own cannot be run, or its function raises; `path` and `line` are the script's."""
+
+    kind = "script"
+
+
 class ParseError(MempalaceError):
     """A file is claimed by a format, but holds nothing that can be read as its sessions."""
 

@@ -69,10 +69,10 @@ def find_session(which: Path | str, registry: Registry, palace: Path) -> Session
     )
 
 
-def read(file: SessionFile, registry: Registry) -> Session:
+def read(file: SessionFile, registry: Registry, ledger: Ledger | None = None) -> Session:
     """The session of a listed file. Raises ParseError if it is no longer there, SourceError."""
     format = registry.get(file.format)
-    for session in tree.flatten(format.read(Source(file.path), Ledger())):
+    for session in tree.flatten(format.read(Source(file.path), ledger or Ledger())):
         if session.key == file.session_id:
             return format.with_subagents(session)
     raise ParseError(f"no longer holds the session {file.session_id}", path=file.path, hint="list the sessions again")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import doctest
+import json
 import re
 import shlex
 import shutil
 from datetime import datetime
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from click.testing import CliRunner
@@ -19,6 +21,16 @@ from mempalace.formats import registry
 
 DOCS = Path(__file__).parent.parent / "docs" / "sessions.md"
 EXAMPLES = Path(mempalace.__file__).parent / "examples"
+
+
+def files_shown() -> list[tuple[str, str]]:
+    """The files that the docs show: blocks whose first line is a comment with the name."""
+    blocks = re.findall(
+        r"^    (?:#|--) ([\w.]+\.(?:py|lua|toml))\n((?:    .*\n|\n(?=    (?!\$)))*)",
+        DOCS.read_text("utf-8"),
+        re.MULTILINE,
+    )
+    return [(name, dedent(text)) for name, text in blocks]
 
 
 @pytest.fixture
@@ -33,6 +45,8 @@ def machine(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (home / place).parent.mkdir(parents=True)
         shutil.copy(EXAMPLES / name, home / place)
         shutil.copy(EXAMPLES / name, tmp_path)
+    for name, text in files_shown():
+        (tmp_path / name).write_text(text)
     shutil.copytree(FIXTURES / "claude-code" / "subagent-files", tmp_path / "with-agents")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_default", registry.Registry(registry.builtin()))
@@ -52,3 +66,9 @@ def test_the_commands_give_what_is_shown(machine: None, monkeypatch: pytest.Monk
         output = CliRunner().invoke(group, shlex.split(words), catch_exceptions=False).output
         for line in shown.splitlines():
             assert line[4:].rstrip() in output, line
+
+
+def test_the_script_in_lua_is_run(machine: None) -> None:
+    pytest.importorskip("lupa", reason="needs the extra mempalace[lua]")
+    shown = CliRunner().invoke(group, ["sessions", "stats", "--script", "tools.lua", "--json"], catch_exceptions=False)
+    assert json.loads(shown.output)["result"] == {"Grep": 1, "Write": 1, "exec_command": 1, "run_shell_command": 1}

@@ -25,6 +25,7 @@ ORDER = [
     {"tree"},
     {"transcript"},
     {"convert"},
+    {"analysis"},
     {"formats"},
     {"normalize"},
     {"discover"},
@@ -41,6 +42,7 @@ ORDER = [
     {"lookup"},
     {"located", "resume"},
     {"library"},
+    {"scripts"},
     {"cli", "__main__"},
 ]
 OWNERS = {
@@ -48,6 +50,7 @@ OWNERS = {
     "tantivy": {"palace/lexical.py", "palace/tokens.py"},
     "click": {"cli"},
     "rich": {"cli"},
+    "lupa": {"scripts/lua.py"},
 }
 
 
@@ -100,6 +103,14 @@ def test_formats_never_import_one_another() -> None:
             if words[:2] == ["mempalace", "formats"] and len(words) > 2 and words[2] not in shared | {own}:
                 wrong.append(f"{path.name} imports {name}")
     assert not wrong
+
+
+def test_statistics_know_the_model_and_nothing_else() -> None:
+    allowed = {"errors", "model", "transcript", "analysis"}
+    names = {name for path in (ROOT / "analysis").rglob("*.py") for name in imports(path) if "mempalace" in name}
+    assert {name.split(".")[1] for name in names} <= allowed
+    others = (path for path in modules() if part(path) not in {"analysis", "scripts", "cli"})
+    assert not [path.name for path in others if any(name.startswith("mempalace.analysis") for name in imports(path))]
 
 
 def test_heavy_packages_have_one_owner() -> None:

@@ -48,7 +48,7 @@ def test_the_output_that_is_shown_is_what_comes(home: Path, monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(ROOT)
     blocks = re.findall(r"^    \$ mempalace (.*)\n((?:    .*\n|\n(?=    ))*)", README, re.MULTILINE)
-    assert [words.split()[0] for words, _ in blocks] == ["mine", "search", "show"]
+    assert [words.split()[0] for words, _ in blocks] == ["mine", "search", "show", "sessions"]
     for words, shown in blocks:
         output = CliRunner().invoke(group, shlex.split(words), catch_exceptions=False).output
         output = output.replace(f"{ROOT}/", "").replace(str(home), "~")

@@ -11,15 +11,16 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mempalace import tree
 from mempalace.errors import ParseError, SourceError
 from mempalace.folders import Folder
 from mempalace.head import Head
 from mempalace.model import Session
+from mempalace.model_data import format_time
 from mempalace.records import Ledger
 from mempalace.source import Source
 from mempalace.transcript import first_words
@@ -48,6 +49,12 @@ class SessionFile:
     project: str | None = None
     title: str | None = None
     started: datetime | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain JSON data; times are RFC 3339."""
+        plain: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        modified = format_time(datetime.fromtimestamp(self.modified, UTC))
+        return {**plain, "path": str(self.path), "started": format_time(self.started), "modified": modified}
 
 
 class Format(ABC):

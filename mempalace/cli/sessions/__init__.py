@@ -9,6 +9,9 @@ from mempalace.cli import LazyGroup
 _COMMANDS = {
     "list": "Which sessions there are.",
     "show": "Show one session, whole.",
+    "stats": "Tools, tokens, costs, errors of sessions.",
+    "messages": "All messages of sessions, one per line.",
+    "patterns": "Which tool follows which, chains, retries, errors.",
 }
 
 

@@ -84,19 +84,4 @@ def _selection(
 
 def described(file: SessionFile) -> dict[str, Any]:
     """A session file as JSON data."""
-    from mempalace.model_data import format_time
-    from mempalace.values import parse_time
-
-    return {
-        "session_id": file.session_id,
-        "format": file.format,
-        "path": str(file.path),
-        "project": file.project,
-        "title": file.title,
-        "started": format_time(file.started),
-        "modified": format_time(parse_time(file.modified)),
-        "size": file.size,
-        "is_subagent": file.is_subagent,
-        "parent_id": file.parent_id,
-        "agent_type": file.agent_type,
-    }
+    return file.to_dict()
