@@ -18,7 +18,7 @@ from pathlib import Path
 from mempalace import discover, embedding, tree
 from mempalace.discover import Found
 from mempalace.errors import MempalaceError, PalaceLocked
-from mempalace.folders import Folder
+from mempalace.folders import Folder, is_readable, unpacked
 from mempalace.formats import registry as formats
 from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
@@ -114,14 +114,16 @@ class _Run:
         self.emit = emit
         self.summary = Summary(str(palace))
         self.known = catalog.sources()
+        self.unpacked: set[Path] = set()  # folders that are exports
         # A format more or less is a reason to look again at what nobody claimed.
         reader = int.from_bytes(tree.digest(READER_VERSION, options.documents, *registry.names())[:6], "big")
-        self.work = Work(catalog, registry, reader, options.wing, options.documents)
+        self.work = Work(catalog, registry, reader, options.wing, options.documents, self.known)
 
     def sources(self, roots: Sequence[Path]) -> None:
         """Mine every file below the roots."""
         found = list(discover.files(roots, self.registry, exclude=[self.palace]))
         self.emit(Event("found", count=len(found), size=sum(one.size for one in found)))
+        self.unpacked = unpacked(one.path for one in found)
         done = self._exports(roots, found)
         for one in found:
             if one.path not in done:
@@ -282,9 +284,17 @@ class _Run:
         if head.trouble is not None:
             self._settle(row, found, "failed", [Problem("failed", head.trouble)])
             return
+        if self._is_beside(row, found):
+            self._settle(row, found, "ignored", [])
+            return
         what = {"json": "JSON", "jsonl": "JSON lines", "text": "text", "zip": "a zip archive", "sqlite": "a database"}
         message = f"{what.get(head.kind, 'binary data')} that no known format claims"
         self._settle(row, found, "unrecognised", [Problem("unrecognised", message)])
+
+    def _is_beside(self, row: SourceRow, found: Found) -> bool:
+        """Whether the file lies in an export that was unpacked, in whose archive it would be passed over."""
+        beside = row.container or not self.unpacked.isdisjoint(found.path.parents)
+        return bool(beside) and not row.member and not is_readable(found.path.name)
 
     def _settle(self, row: SourceRow, found: Found, state: str, problems: list[Problem]) -> None:
         """Remember what became of a source from which nothing was read, and count it."""
@@ -297,10 +307,13 @@ class _Run:
         row.problems = [(problem.kind, problem.message, problem.line) for problem in problems]
         with self.catalog.transaction():
             self.catalog.save_source(row)
+        self.known[row.path, row.member] = row
 
     def _add(self, reading: Reading) -> None:
         """Count a reading whose transaction has held."""
         reading.report(self.summary)
+        self.known.update(reading.rows)
+        self.work.archived |= reading.rows.keys()
         for name, ledger in reading.ledgers.items():
             self.tell(name, ledger.problems)
 

@@ -5,18 +5,21 @@ All of it happens inside one transaction; the counts are reported after it has h
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from mempalace import tree
 from mempalace.discover import Found
+from mempalace.errors import MempalaceError
 from mempalace.folders import SIDE_FILES, Folder
 from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
 from mempalace.palace import archive, filing, restore
-from mempalace.palace.catalog import Catalog, SourceRow, path_text
+from mempalace.palace.catalog import Catalog, SourceRow, path_of, path_text
 from mempalace.records import Ledger
 from mempalace.source import Source
 from mempalace.summary import Summary
@@ -31,6 +34,8 @@ class Work:
     reader: int
     wing: str | None
     documents: bool
+    known: dict[tuple[str, str], SourceRow]  # all sources, by path and member
+    archived: set[tuple[str, str]] = field(default_factory=set)  # those that this run has archived
 
 
 @dataclass(slots=True)
@@ -146,9 +151,9 @@ class Filer:
     ) -> Session:
         """The session with what only earlier readings of it hold, and other parts of the file (`again`)."""
         work = self._work
-        others = [one for one in held if again or (one.source, one.revision) != (row.id, row.revision)]
-        found = [restore.reading(work.catalog, work.registry, session.format, key, one) for one in others]
-        return replace(restore.merged([*filter(None, found), session]), path=session.path)
+        others = [one for one in held if again or one.container or (one.source, one.revision) != (row.id, row.revision)]
+        found = restore.readings(work.catalog, work.registry, session.format, key, others)
+        return replace(restore.merged([*found, session]), path=session.path)
 
 
 class Reading:
@@ -159,11 +164,18 @@ class Reading:
         self._filer = Filer(work)
         self.states: list[str] = []
         self.ledgers: dict[str, Ledger] = {}
+        self.rows: dict[tuple[str, str], SourceRow] = {}  # of all files that were archived, by path and member
 
     def mine(self, format: Format, row: SourceRow, found: Found, source: Source) -> None:
         """Archive a source and file its sessions."""
         before = row.state if row.id else None
-        kept = self._keep(format, row, found, source)
+        beside = [one for one in format.beside(source) if one.path != source.path or one.member != source.member]
+        if beside:
+            row.container = path_text(source.path if source.member else beside[0].path.parent)
+        following = self._following(row.container)
+        kept = self._keep(format, row, found, source, following)
+        for one in beside:
+            self._keep_beside(format, row.container, one, following)
         if kept.unchanged and row.reader == self._work.reader:
             row.state = before or "read"
             self._work.catalog.save_source(row)
@@ -188,10 +200,13 @@ class Reading:
         The lists of people and channels beside them are archived too: a session is restored with them.
         """
         files = set(format.folder_files(folder.names))
+        containers = {name: _container(row, name, name in files) for name, (row, _) in rows.items()}
+        following = {container: self._following(container) for container in sorted(set(containers.values()))}
         for name, (row, found) in rows.items():
             before = row.state if row.id else None
-            kept = self._keep(format, row, found, folder.source(name))
-            row.reader, row.container = self._work.reader, str(folder.path)
+            row.container = containers[name]
+            kept = self._keep(format, row, found, folder.source(name), following[row.container])
+            row.reader = self._work.reader
             if name in files:
                 self.ledgers[shown(row)] = Ledger()
                 self.states.append("unchanged" if kept.unchanged else "grown" if before == "read" else "new")
@@ -211,16 +226,51 @@ class Reading:
             self._settle(row, ledgers[name], told - again)
             self._work.catalog.save_source(row)
 
-    def _keep(self, format: Format, row: SourceRow, found: Found, source: Source) -> archive.Kept:
-        catalog = self._work.catalog
+    def _keep(
+        self, format: Format, row: SourceRow, found: Found, source: Source, following: int | None
+    ) -> archive.Kept:
         row.format, row.state = format.name, "read"
         row.size, row.mtime_ns, row.inode = found.size, found.mtime_ns, found.inode
         row.mined_at = time.time()
-        catalog.save_source(row)
+        return self._archive(row, source, following)
+
+    def _archive(self, row: SourceRow, source: Source, following: int | None) -> archive.Kept:
+        if following is not None:
+            following = max(following, row.revision + 1) if row.id else following
+            row.revision = row.revision if row.id else following
         with source.open_raw() as stream:
-            kept = archive.keep(catalog, row.id, row.revision, stream)
+            self._work.catalog.save_source(row)
+            kept = archive.keep(self._work.catalog, row.id, row.revision, stream, following)
         row.revision = kept.revision
+        self.rows[row.path, row.member] = row
         return kept
+
+    def _keep_beside(self, format: Format, container: str, source: Source, following: int | None) -> None:
+        """Archive a list that a file is read with. It counts as a file of its own only where it is found as one."""
+        place = (path_text(source.path), source.member or "")
+        row = replace(self._work.known.get(place) or SourceRow(*place, format=format.name, state="ignored"))
+        if place in self._work.archived and row.container == container:
+            return
+        row.container = container
+        with suppress(MempalaceError):  # one that cannot be read: the reader does without it as well
+            self._archive(row, source, following)
+            self._work.catalog.save_source(row)
+
+    def _following(self, container: str) -> int | None:
+        """The number of this reading of an export: what has changed in it becomes a revision of that number.
+
+        What was read before as a part of it, or from further up, belongs to it from now on.
+        """
+        if not container:
+            return None
+        catalog = self._work.catalog
+        below = container + os.sep
+        catalog.db.execute(
+            "UPDATE sources SET container = ? WHERE container <> '' AND member = '' AND substr(path, 1, ?) = ?",
+            (container, len(below), below),
+        )
+        newest = catalog.row("SELECT MAX(revision) FROM sources WHERE container = ?", container)[0]
+        return 0 if newest is None else int(newest) + 1
 
     def _settle(self, row: SourceRow, ledger: Ledger, stored: int) -> None:
         """Write a source's ledger into its row."""
@@ -244,6 +294,13 @@ class Reading:
         summary.sessions_new += counts.sessions_new
         summary.sessions_updated += counts.sessions_updated
         summary.chunks_new += counts.chunks
+
+
+def _container(row: SourceRow, name: str, is_part: bool) -> str:
+    """Where the export lies of which a file is a part, two levels down, or a list at its top: the archive or folder."""
+    if row.member:
+        return row.path
+    return path_text(path_of(row.path).parents[1 if is_part else 0])
 
 
 def shown(row: SourceRow) -> str:

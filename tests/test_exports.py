@@ -543,7 +543,6 @@ def test_a_day_file_that_vanishes_does_not_stop_the_run(palace: Path, logs: Path
     assert "c0" in titles(palace)
 
 
-@pytest.mark.xfail(strict=True, reason="a workspace is restored from the newest revision of its files only")
 def test_a_message_that_a_later_export_left_out_is_kept(palace: Path, logs: Path) -> None:
     word = marker()
     gone = slack("UBOB", f"gone {word}", "1767900050.000100")
@@ -555,7 +554,6 @@ def test_a_message_that_a_later_export_left_out_is_kept(palace: Path, logs: Path
 
 
 @pytest.mark.parametrize("below", ["kiln", "kiln/2026-01-09.json"])
-@pytest.mark.xfail(strict=True, reason="lists of people and channels are kept only with a whole workspace")
 def test_a_single_channel_is_restored_with_its_names(palace: Path, logs: Path, below: str) -> None:
     unpack(logs, slack_files(**DAYS))
     mine(palace, logs / below, embed=False)
@@ -677,7 +675,6 @@ def test_two_members_of_one_name(palace: Path, logs: Path) -> None:
     assert set(titles(palace)) == {"first", "second"} or problems(summary)
 
 
-@pytest.mark.xfail(strict=True, reason="what is ignored in an archive is unrecognised in the unpacked folder")
 def test_side_files_are_ignored_in_every_form(palace: Path, logs: Path) -> None:
     summary = mine(palace, as_form(logs, "unpacked"), embed=False)
     assert states(summary) == {"new": 1, "ignored": 2}
@@ -706,7 +703,6 @@ def test_images_do_not_make_an_archive_too_large(palace: Path, logs: Path, monke
 
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
-@pytest.mark.xfail(strict=True, reason="the list of people is not kept with a file that is read alone")
 def test_a_day_without_a_list_of_channels_is_restored_with_its_names(palace: Path, logs: Path, form: str) -> None:
     files: dict[str, str | bytes] = {"2026-01-09.json": json.dumps(DAYS["d09"]), "users.json": json.dumps(PEOPLE)}
     path = unpack(logs / "a", files) if form == "folder" else write_zip(logs / "a.zip", files)
@@ -716,7 +712,6 @@ def test_a_day_without_a_list_of_channels_is_restored_with_its_names(palace: Pat
     assert names == {"Ana", "Bob"}
 
 
-@pytest.mark.xfail(strict=True, reason="a day file that was mined alone is never counted among those of its workspace")
 def test_a_day_that_was_mined_alone_is_part_of_the_thread(palace: Path, logs: Path) -> None:
     mine(palace, unpack(logs, slack_files(**DAYS)), embed=False)
     file = logs / "kiln" / "2026-01-11.json"
@@ -726,7 +721,6 @@ def test_a_day_that_was_mined_alone_is_part_of_the_thread(palace: Path, logs: Pa
     assert texts(palace, f"C1/{QUESTION}") == ["ship @Bob?", "no, monday", "agreed then"]
 
 
-@pytest.mark.xfail(strict=True, reason="the newest reading names the thread, also if it has no beginning")
 def test_a_thread_keeps_its_title_when_only_a_later_day_is_read(palace: Path, logs: Path) -> None:
     mine(palace, unpack(logs, slack_files(**DAYS)), embed=False)
     days = unpack(logs, slack_files(d10=[*DAYS["d10"], slack("UBOB", "agreed then", LATE, QUESTION)]))

@@ -26,11 +26,11 @@ class Kept(NamedTuple):
     revision: int
 
 
-def keep(catalog: Catalog, source: int, revision: int, stream: BinaryIO) -> Kept:
+def keep(catalog: Catalog, source: int, revision: int, stream: BinaryIO, following: int | None = None) -> Kept:
     """Store the bytes of a stream as the contents of a source.
 
     `revision` is the one kept so far. If its bytes are not the beginning of the new ones, they stay and the
-    new ones become the next revision: what a file once said is never lost.
+    new ones become revision `following` (the next): what a file once said is never lost.
     """
     import zstandard
 
@@ -62,7 +62,7 @@ def keep(catalog: Catalog, source: int, revision: int, stream: BinaryIO) -> Kept
         same, changed = False, True
     if not changed and before:
         return Kept(unchanged=True, grown=False, revision=revision)
-    number = revision if same or not before else revision + 1
+    number = revision if same or not before else revision + 1 if following is None else following
     catalog.db.execute("DELETE FROM source_parts WHERE source = ? AND revision = ?", (source, number))
     catalog.add_many(
         "INSERT INTO source_parts VALUES (?, ?, ?, ?)",

@@ -14,7 +14,7 @@ from typing import Any
 
 from mempalace.documents import as_dict, as_list, as_string, elements, sample
 from mempalace.errors import MempalaceError
-from mempalace.folders import Folder, ZipMember
+from mempalace.folders import Folder
 from mempalace.formats.base import Format
 from mempalace.formats.slack.messages import CONTROL, mentioned, read_message
 from mempalace.formats.slack.text import Directory
@@ -55,6 +55,10 @@ class Slack(Format):
         collected = _Channel(channel, directory)
         collected.add(source, _day_of(source.name), values, ledger)
         yield from collected.sessions(self.name)
+
+    def beside(self, source: Source) -> list[Source]:
+        """The lists of people and channels beside a file, or in the folder above it."""
+        return _lists(source)
 
     def claims_folder(self, names: Sequence[str]) -> float:
         """1 if the names (of a folder or zip) are those of a workspace export."""
@@ -172,28 +176,19 @@ def _merge(first: Directory, second: Directory) -> Directory:
 
 def _near(source: Source) -> tuple[Directory, dict[str, _Place]]:
     """What the index files beside a file, or in the folder above it, say."""
-    if source.data is not None:
-        return Directory(), {}
-    for levels in (1, 2):
-        found = [name for name in (*_INDEXES, *_USERS) if _beside(source, levels, name) is not None]
+    return _workspace({found.name: found for found in _lists(source)}.get)
+
+
+def _lists(source: Source) -> list[Source]:
+    for above in (0, 1):
+        found = [one for name in (*_INDEXES, *_USERS) if (one := source.beside(name, above)) is not None]
         if found:
-            return _workspace(partial(_beside, source, levels))
-    return Directory(), {}
+            return found
+    return []
 
 
 def _inside(folder: Folder, root: str, name: str) -> Source | None:
     return folder.source(root + name) if root + name in folder.names else None
-
-
-def _beside(source: Source, levels: int, name: str) -> Source | None:
-    if isinstance(source, ZipMember):
-        above = (source.member or "").split("/")[:-levels]
-        member = "/".join([*above, name])
-        archive = source.archive
-        known = archive is not None and archive.fp is not None and member in archive.namelist()
-        return replace(source, member=member) if known else None
-    path = source.path.absolute().parents[levels - 1] / name if len(source.path.absolute().parents) >= levels else None
-    return Source(path) if path is not None and path.is_file() else None
 
 
 def _envelope(source: Source) -> dict[str, Any] | None:
@@ -318,13 +313,18 @@ class _Channel:
         extra: dict[str, Any] = {"channel_id": self.place.key} if self.place.key else {}
         extra |= {"thread_ts" if kind == "thread" else "date": key}
         extra |= {"files": files} if len(files) > 1 else {}
-        title = first.text.strip().split("\n")[0][:_TITLE_LENGTH] if kind == "thread" else None
+        named = f"{self.place.label} {key}" if self.place.label else key
+        title: str | None = named
+        if kind == "thread":
+            # Without its beginning it has no title; another reading may know it.
+            begun = as_string(entries[0].value.get("ts")) == key
+            title = (first.text.strip().split("\n")[0][:_TITLE_LENGTH] or named) if begun else None
         return SessionMetadata(
             session_id=f"{where}/{key}" if where else key,
             timestamp=first.timestamp,
             provider="slack",
             project=self.place.label,
-            title=title or (f"{self.place.label} {key}" if self.place.label else key),
+            title=title,
             source="slack",
             lineage={"parent_message_id": key} if kind == "thread" else {},
             extra=extra,
