@@ -18,7 +18,7 @@ from pathlib import Path
 from mempalace import discover, embedding, tree
 from mempalace.discover import Found
 from mempalace.errors import MempalaceError, PalaceLocked
-from mempalace.folders import Folder, is_readable, unpacked
+from mempalace.folders import SIDE_FILES, Folder, is_readable, unpacked
 from mempalace.formats import registry as formats
 from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
@@ -125,7 +125,8 @@ class _Run:
         self.emit(Event("found", count=len(found), size=sum(one.size for one in found)))
         self.unpacked = unpacked(one.path for one in found)
         done = self._exports(roots, found)
-        for one in found:
+        # Lists come behind what is read with them.
+        for one in sorted(found, key=lambda one: one.path.name in SIDE_FILES):
             if one.path not in done:
                 self._source(one)
             self.emit(Event("file", str(one.path), 1, one.size))
