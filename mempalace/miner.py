@@ -220,7 +220,8 @@ class _Run:
     def _trap(self, row: SourceRow, *found: Found) -> Iterator[None]:
         """Whatever a reader does wrong concerns its source only: it is told, counted, and tried again next time."""
         try:
-            yield
+            with self._forgetting():
+                yield
         except MempalaceError as error:
             if error.path is not None and error.path not in {one.path for one in found}:
                 raise  # the palace's trouble, not the file's
@@ -230,6 +231,15 @@ class _Run:
         except Exception as error:  # one file must not stop the batch; the trap of the miner
             problem = Problem("failed", f"a fault in the reader: {type(error).__name__}: {error}")
             self._settle(row, found[0], "failed", [problem])
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """What a reading that failed had put together is not in the palace."""
+        try:
+            yield
+        except BaseException:
+            self.work.merged.clear()
+            raise
 
     def _archive(self, row: SourceRow, found: Found) -> None:
         """Mine the members of a zip archive."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from mempalace import tree
 from mempalace.discover import Found
@@ -25,9 +26,18 @@ from mempalace.source import Source
 from mempalace.summary import Summary
 
 
+class Merged(NamedTuple):
+    """A session put together from several readings: which these are (source, revision), and how new."""
+
+    session: Session
+    of: frozenset[tuple[int, int]]
+    freshness: str
+
+
 @dataclass(slots=True)
 class Work:
-    """What all readings of a run share."""
+    """What all readings of a run share. `merged` holds a few sessions, by number, so that each of many snapshots
+    of one is merged with what the others gave and not with each of them; a reading that fails empties it."""
 
     catalog: Catalog
     registry: Registry
@@ -36,6 +46,10 @@ class Work:
     documents: bool
     known: dict[tuple[str, str], SourceRow]  # all sources, by path and member
     archived: set[tuple[str, str]] = field(default_factory=set)  # those that this run has archived
+    merged: dict[int, Merged] = field(default_factory=dict)
+
+
+_MOST_MERGED = 8
 
 
 @dataclass(slots=True)
@@ -82,8 +96,10 @@ class Filer:
             if not newer and idents <= known.messages.keys():
                 return
             if not newer or known.messages.keys() - idents:
-                session = self._merged(session, key, held, row, again=known.id in self.filed)
+                session = self._merged(known.id, session, key, held, row)
                 now = tree.identities(session.messages)
+            else:
+                self._work.merged.pop(known.id, None)
         filed = filing.file(self._catalog, session, key, row.id, known, self._work.wing, now)
         self._hold(filed.session, read, row)
         self.filed.add(filed.session)
@@ -146,14 +162,24 @@ class Filer:
             (number, row.id, row.revision, self._ordinal, session.start, session.end),
         )
 
-    def _merged(
-        self, session: Session, key: str, held: list[restore.Holder], row: SourceRow, *, again: bool
-    ) -> Session:
-        """The session with what only earlier readings of it hold, and other parts of the file (`again`)."""
-        work = self._work
+    def _merged(self, number: int, session: Session, key: str, held: list[restore.Holder], row: SourceRow) -> Session:
+        """The session with what only earlier readings of it hold, and other parts of the same file."""
+        work, again = self._work, number in self.filed
         others = [one for one in held if again or one.container or (one.source, one.revision) != (row.id, row.revision)]
-        found = restore.readings(work.catalog, work.registry, session.format, key, others)
-        return replace(restore.merged([*found, session]), path=session.path)
+        before = work.merged.pop(number, None)
+        of = {(one.source, one.revision) for one in others}
+        if again or before is None or not of <= before.of or any(one.container for one in others):
+            found = restore.readings(work.catalog, work.registry, session.format, key, others)
+            before = Merged(restore.merged(found), frozenset(of), max(map(filing.freshness, found))) if found else None
+        if before is None:
+            return session
+        fresh = filing.freshness(session)
+        ordered = [before.session, session] if fresh >= before.freshness else [session, before.session]
+        merged = replace(tree.merge_all(ordered), path=session.path)
+        if len(work.merged) >= _MOST_MERGED:
+            del work.merged[next(iter(work.merged))]
+        work.merged[number] = Merged(merged, before.of | {(row.id, row.revision)}, max(fresh, before.freshness))
+        return merged
 
 
 class Reading:
