@@ -9,13 +9,14 @@ from __future__ import annotations
 import io
 import lzma
 import os
+import re
 import shutil
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, BinaryIO, cast
@@ -53,6 +54,9 @@ SIDE_FILES = frozenset(
         "file_conversations.json",
     }
 )
+
+# By these names a folder is known as an export that was unpacked.
+_EXPORT_FILE = re.compile(r"conversations(-\d+)?\.json|(channels|groups|dms|mpims)\.json")
 
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
 
@@ -144,6 +148,11 @@ def is_readable(name: str) -> bool:
     return base.lower().endswith(_READABLE) and base not in SIDE_FILES and not hidden
 
 
+def unpacked(paths: Iterable[Path]) -> set[Path]:
+    """The folders of some files that are exports which were unpacked."""
+    return {path.parent for path in paths if _EXPORT_FILE.fullmatch(path.name)}
+
+
 def _files(root: Path) -> Iterator[str]:
     for folder, folders, names in os.walk(root):
         folders.sort()
@@ -193,6 +202,14 @@ class ZipMember(Source):
     """A file inside a zip archive, decompressed while it is read."""
 
     archive: zipfile.ZipFile | None = field(default=None, compare=False, repr=False)
+
+    def beside(self, name: str, above: int = 0) -> Source | None:
+        """Another member, of the open archive only."""
+        folders = (self.member or "").split("/")[:-1]
+        if len(folders) < above or self.archive is None or self.archive.fp is None:
+            return None
+        member = "/".join([*folders[: len(folders) - above], name])
+        return replace(self, member=member) if member in self.archive.NameToInfo else None
 
     def _open_raw(self) -> BinaryIO:
         return cast(BinaryIO, io.BufferedReader(_Inflated(self), _BUFFER))

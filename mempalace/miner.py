@@ -19,7 +19,7 @@ from mempalace import discover, tree
 from mempalace.discover import Found
 from mempalace.embedders import Spec
 from mempalace.errors import MempalaceError, PalaceLocked
-from mempalace.folders import Folder
+from mempalace.folders import SIDE_FILES, Folder, is_readable, unpacked
 from mempalace.formats import registry as formats
 from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
@@ -116,16 +116,19 @@ class _Run:
         self.emit = emit
         self.summary = Summary(str(palace))
         self.known = catalog.sources()
+        self.unpacked: set[Path] = set()  # folders that are exports
         # A format more or less is a reason to look again at what nobody claimed.
         reader = int.from_bytes(tree.digest(READER_VERSION, options.documents, *registry.names())[:6], "big")
-        self.work = Work(catalog, registry, reader, options.wing, options.documents)
+        self.work = Work(catalog, registry, reader, options.wing, options.documents, self.known)
 
     def sources(self, roots: Sequence[Path]) -> None:
         """Mine every file below the roots."""
         found = list(discover.files(roots, self.registry, exclude=[self.palace]))
         self.emit(Event("found", count=len(found), size=sum(one.size for one in found)))
+        self.unpacked = unpacked(one.path for one in found)
         done = self._exports(roots, found)
-        for one in found:
+        # Lists come behind what is read with them.
+        for one in sorted(found, key=lambda one: one.path.name in SIDE_FILES):
             if one.path not in done:
                 self._source(one)
             self.emit(Event("file", str(one.path), 1, one.size))
@@ -219,7 +222,8 @@ class _Run:
     def _trap(self, row: SourceRow, *found: Found) -> Iterator[None]:
         """Whatever a reader does wrong concerns its source only: it is told, counted, and tried again next time."""
         try:
-            yield
+            with self._forgetting():
+                yield
         except MempalaceError as error:
             if error.path is not None and error.path not in {one.path for one in found}:
                 raise  # the palace's trouble, not the file's
@@ -229,6 +233,15 @@ class _Run:
         except Exception as error:  # one file must not stop the batch; the trap of the miner
             problem = Problem("failed", f"a fault in the reader: {type(error).__name__}: {error}")
             self._settle(row, found[0], "failed", [problem])
+
+    @contextmanager
+    def _forgetting(self) -> Iterator[None]:
+        """What a reading that failed had put together is not in the palace."""
+        try:
+            yield
+        except BaseException:
+            self.work.merged.clear()
+            raise
 
     def _archive(self, row: SourceRow, found: Found) -> None:
         """Mine the members of a zip archive."""
@@ -284,9 +297,17 @@ class _Run:
         if head.trouble is not None:
             self._settle(row, found, "failed", [Problem("failed", head.trouble)])
             return
+        if self._is_beside(row, found):
+            self._settle(row, found, "ignored", [])
+            return
         what = {"json": "JSON", "jsonl": "JSON lines", "text": "text", "zip": "a zip archive", "sqlite": "a database"}
         message = f"{what.get(head.kind, 'binary data')} that no known format claims"
         self._settle(row, found, "unrecognised", [Problem("unrecognised", message)])
+
+    def _is_beside(self, row: SourceRow, found: Found) -> bool:
+        """Whether the file lies in an export that was unpacked, in whose archive it would be passed over."""
+        beside = row.container or not self.unpacked.isdisjoint(found.path.parents)
+        return bool(beside) and not row.member and not is_readable(found.path.name)
 
     def _settle(self, row: SourceRow, found: Found, state: str, problems: list[Problem]) -> None:
         """Remember what became of a source from which nothing was read, and count it."""
@@ -299,10 +320,13 @@ class _Run:
         row.problems = [(problem.kind, problem.message, problem.line) for problem in problems]
         with self.catalog.transaction():
             self.catalog.save_source(row)
+        self.known[row.path, row.member] = row
 
     def _add(self, reading: Reading) -> None:
         """Count a reading whose transaction has held."""
         reading.report(self.summary)
+        self.known.update(reading.rows)
+        self.work.archived |= reading.rows.keys()
         for name, ledger in reading.ledgers.items():
             self.tell(name, ledger.problems)
 

@@ -5,32 +5,51 @@ All of it happens inside one transaction; the counts are reported after it has h
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from mempalace import tree
 from mempalace.discover import Found
+from mempalace.errors import MempalaceError
 from mempalace.folders import SIDE_FILES, Folder
 from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
 from mempalace.palace import archive, filing, restore
-from mempalace.palace.catalog import Catalog, SourceRow, path_text
+from mempalace.palace.catalog import Catalog, SourceRow, path_of, path_text
 from mempalace.records import Ledger
 from mempalace.source import Source
 from mempalace.summary import Summary
 
 
+class Merged(NamedTuple):
+    """A session put together from several readings: which these are (source, revision), and how new."""
+
+    session: Session
+    of: frozenset[tuple[int, int]]
+    freshness: str
+
+
 @dataclass(slots=True)
 class Work:
-    """What all readings of a run share."""
+    """What all readings of a run share. `merged` holds a few sessions, by number, so that each of many snapshots
+    of one is merged with what the others gave and not with each of them; a reading that fails empties it."""
 
     catalog: Catalog
     registry: Registry
     reader: int
     wing: str | None
     documents: bool
+    known: dict[tuple[str, str], SourceRow]  # all sources, by path and member
+    archived: set[tuple[str, str]] = field(default_factory=set)  # those that this run has archived
+    merged: dict[int, Merged] = field(default_factory=dict)
+
+
+_MOST_MERGED = 8
 
 
 @dataclass(slots=True)
@@ -77,8 +96,10 @@ class Filer:
             if not newer and idents <= known.messages.keys():
                 return
             if not newer or known.messages.keys() - idents:
-                session = self._merged(session, key, held, row, again=known.id in self.filed)
+                session = self._merged(known.id, session, key, held, row)
                 now = tree.identities(session.messages)
+            else:
+                self._work.merged.pop(known.id, None)
         filed = filing.file(self._catalog, session, key, row.id, known, self._work.wing, now)
         self._hold(filed.session, read, row)
         self.filed.add(filed.session)
@@ -141,14 +162,24 @@ class Filer:
             (number, row.id, row.revision, self._ordinal, session.start, session.end),
         )
 
-    def _merged(
-        self, session: Session, key: str, held: list[restore.Holder], row: SourceRow, *, again: bool
-    ) -> Session:
-        """The session with what only earlier readings of it hold, and other parts of the file (`again`)."""
-        work = self._work
-        others = [one for one in held if again or (one.source, one.revision) != (row.id, row.revision)]
-        found = [restore.reading(work.catalog, work.registry, session.format, key, one) for one in others]
-        return replace(restore.merged([*filter(None, found), session]), path=session.path)
+    def _merged(self, number: int, session: Session, key: str, held: list[restore.Holder], row: SourceRow) -> Session:
+        """The session with what only earlier readings of it hold, and other parts of the same file."""
+        work, again = self._work, number in self.filed
+        others = [one for one in held if again or one.container or (one.source, one.revision) != (row.id, row.revision)]
+        before = work.merged.pop(number, None)
+        of = {(one.source, one.revision) for one in others}
+        if again or before is None or not of <= before.of or any(one.container for one in others):
+            found = restore.readings(work.catalog, work.registry, session.format, key, others)
+            before = Merged(restore.merged(found), frozenset(of), max(map(filing.freshness, found))) if found else None
+        if before is None:
+            return session
+        fresh = filing.freshness(session)
+        ordered = [before.session, session] if fresh >= before.freshness else [session, before.session]
+        merged = replace(tree.merge_all(ordered), path=session.path)
+        if len(work.merged) >= _MOST_MERGED:
+            del work.merged[next(iter(work.merged))]
+        work.merged[number] = Merged(merged, before.of | {(row.id, row.revision)}, max(fresh, before.freshness))
+        return merged
 
 
 class Reading:
@@ -159,11 +190,18 @@ class Reading:
         self._filer = Filer(work)
         self.states: list[str] = []
         self.ledgers: dict[str, Ledger] = {}
+        self.rows: dict[tuple[str, str], SourceRow] = {}  # of all files that were archived, by path and member
 
     def mine(self, format: Format, row: SourceRow, found: Found, source: Source) -> None:
         """Archive a source and file its sessions."""
         before = row.state if row.id else None
-        kept = self._keep(format, row, found, source)
+        beside = [one for one in format.beside(source) if one.path != source.path or one.member != source.member]
+        if beside:
+            row.container = path_text(source.path if source.member else beside[0].path.parent)
+        following = self._following(row.container)
+        kept = self._keep(format, row, found, source, following)
+        for one in beside:
+            self._keep_beside(format, row.container, one, following)
         if kept.unchanged and row.reader == self._work.reader:
             row.state = before or "read"
             self._work.catalog.save_source(row)
@@ -188,10 +226,13 @@ class Reading:
         The lists of people and channels beside them are archived too: a session is restored with them.
         """
         files = set(format.folder_files(folder.names))
+        containers = {name: _container(row, name, name in files) for name, (row, _) in rows.items()}
+        following = {container: self._following(container) for container in sorted(set(containers.values()))}
         for name, (row, found) in rows.items():
             before = row.state if row.id else None
-            kept = self._keep(format, row, found, folder.source(name))
-            row.reader, row.container = self._work.reader, str(folder.path)
+            row.container = containers[name]
+            kept = self._keep(format, row, found, folder.source(name), following[row.container])
+            row.reader = self._work.reader
             if name in files:
                 self.ledgers[shown(row)] = Ledger()
                 self.states.append("unchanged" if kept.unchanged else "grown" if before == "read" else "new")
@@ -211,16 +252,51 @@ class Reading:
             self._settle(row, ledgers[name], told - again)
             self._work.catalog.save_source(row)
 
-    def _keep(self, format: Format, row: SourceRow, found: Found, source: Source) -> archive.Kept:
-        catalog = self._work.catalog
+    def _keep(
+        self, format: Format, row: SourceRow, found: Found, source: Source, following: int | None
+    ) -> archive.Kept:
         row.format, row.state = format.name, "read"
         row.size, row.mtime_ns, row.inode = found.size, found.mtime_ns, found.inode
         row.mined_at = time.time()
-        catalog.save_source(row)
+        return self._archive(row, source, following)
+
+    def _archive(self, row: SourceRow, source: Source, following: int | None) -> archive.Kept:
+        if following is not None:
+            following = max(following, row.revision + 1) if row.id else following
+            row.revision = row.revision if row.id else following
         with source.open_raw() as stream:
-            kept = archive.keep(catalog, row.id, row.revision, stream)
+            self._work.catalog.save_source(row)
+            kept = archive.keep(self._work.catalog, row.id, row.revision, stream, following)
         row.revision = kept.revision
+        self.rows[row.path, row.member] = row
         return kept
+
+    def _keep_beside(self, format: Format, container: str, source: Source, following: int | None) -> None:
+        """Archive a list that a file is read with. It counts as a file of its own only where it is found as one."""
+        place = (path_text(source.path), source.member or "")
+        row = replace(self._work.known.get(place) or SourceRow(*place, format=format.name, state="ignored"))
+        if place in self._work.archived and row.container == container:
+            return
+        row.container = container
+        with suppress(MempalaceError):  # one that cannot be read: the reader does without it as well
+            self._archive(row, source, following)
+            self._work.catalog.save_source(row)
+
+    def _following(self, container: str) -> int | None:
+        """The number of this reading of an export: what has changed in it becomes a revision of that number.
+
+        What was read before as a part of it, or from further up, belongs to it from now on.
+        """
+        if not container:
+            return None
+        catalog = self._work.catalog
+        below = container + os.sep
+        catalog.db.execute(
+            "UPDATE sources SET container = ? WHERE container <> '' AND member = '' AND substr(path, 1, ?) = ?",
+            (container, len(below), below),
+        )
+        newest = catalog.row("SELECT MAX(revision) FROM sources WHERE container = ?", container)[0]
+        return 0 if newest is None else int(newest) + 1
 
     def _settle(self, row: SourceRow, ledger: Ledger, stored: int) -> None:
         """Write a source's ledger into its row."""
@@ -244,6 +320,13 @@ class Reading:
         summary.sessions_new += counts.sessions_new
         summary.sessions_updated += counts.sessions_updated
         summary.chunks_new += counts.chunks
+
+
+def _container(row: SourceRow, name: str, is_part: bool) -> str:
+    """Where the export lies of which a file is a part, two levels down, or a list at its top: the archive or folder."""
+    if row.member:
+        return row.path
+    return path_text(path_of(row.path).parents[1 if is_part else 0])
 
 
 def shown(row: SourceRow) -> str:

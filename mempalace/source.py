@@ -45,6 +45,14 @@ class Source:
         """The file's own name, inside an archive that of the member."""
         return self.member.rsplit("/", 1)[-1] if self.member else self.path.name
 
+    def beside(self, name: str, above: int = 0) -> Source | None:
+        """The file of that name in the same folder, or so many folders above, if there is one."""
+        parents = self.path.absolute().parents
+        if self.data is not None or len(parents) <= above:
+            return None
+        path = parents[above] / name
+        return Source(path) if path.is_file() else None
+
     def open(self) -> BinaryIO:
         """The decoded bytes: decompressed, UTF-16 as UTF-8, without a byte-order mark.
 

@@ -543,7 +543,6 @@ def test_a_day_file_that_vanishes_does_not_stop_the_run(palace: Path, logs: Path
     assert "c0" in titles(palace)
 
 
-@pytest.mark.xfail(strict=True, reason="a workspace is restored from the newest revision of its files only")
 def test_a_message_that_a_later_export_left_out_is_kept(palace: Path, logs: Path) -> None:
     word = marker()
     gone = slack("UBOB", f"gone {word}", "1767900050.000100")
@@ -555,7 +554,6 @@ def test_a_message_that_a_later_export_left_out_is_kept(palace: Path, logs: Path
 
 
 @pytest.mark.parametrize("below", ["kiln", "kiln/2026-01-09.json"])
-@pytest.mark.xfail(strict=True, reason="lists of people and channels are kept only with a whole workspace")
 def test_a_single_channel_is_restored_with_its_names(palace: Path, logs: Path, below: str) -> None:
     unpack(logs, slack_files(**DAYS))
     mine(palace, logs / below, embed=False)
@@ -677,7 +675,6 @@ def test_two_members_of_one_name(palace: Path, logs: Path) -> None:
     assert set(titles(palace)) == {"first", "second"} or problems(summary)
 
 
-@pytest.mark.xfail(strict=True, reason="what is ignored in an archive is unrecognised in the unpacked folder")
 def test_side_files_are_ignored_in_every_form(palace: Path, logs: Path) -> None:
     summary = mine(palace, as_form(logs, "unpacked"), embed=False)
     assert states(summary) == {"new": 1, "ignored": 2}
@@ -706,7 +703,6 @@ def test_images_do_not_make_an_archive_too_large(palace: Path, logs: Path, monke
 
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
-@pytest.mark.xfail(strict=True, reason="the list of people is not kept with a file that is read alone")
 def test_a_day_without_a_list_of_channels_is_restored_with_its_names(palace: Path, logs: Path, form: str) -> None:
     files: dict[str, str | bytes] = {"2026-01-09.json": json.dumps(DAYS["d09"]), "users.json": json.dumps(PEOPLE)}
     path = unpack(logs / "a", files) if form == "folder" else write_zip(logs / "a.zip", files)
@@ -716,7 +712,6 @@ def test_a_day_without_a_list_of_channels_is_restored_with_its_names(palace: Pat
     assert names == {"Ana", "Bob"}
 
 
-@pytest.mark.xfail(strict=True, reason="a day file that was mined alone is never counted among those of its workspace")
 def test_a_day_that_was_mined_alone_is_part_of_the_thread(palace: Path, logs: Path) -> None:
     mine(palace, unpack(logs, slack_files(**DAYS)), embed=False)
     file = logs / "kiln" / "2026-01-11.json"
@@ -726,9 +721,81 @@ def test_a_day_that_was_mined_alone_is_part_of_the_thread(palace: Path, logs: Pa
     assert texts(palace, f"C1/{QUESTION}") == ["ship @Bob?", "no, monday", "agreed then"]
 
 
-@pytest.mark.xfail(strict=True, reason="the newest reading names the thread, also if it has no beginning")
 def test_a_thread_keeps_its_title_when_only_a_later_day_is_read(palace: Path, logs: Path) -> None:
     mine(palace, unpack(logs, slack_files(**DAYS)), embed=False)
     days = unpack(logs, slack_files(d10=[*DAYS["d10"], slack("UBOB", "agreed then", LATE, QUESTION)]))
     mine(palace, days / "kiln" / "2026-01-10.json", embed=False)
     assert titles(palace)[f"C1/{QUESTION}"] == "ship @Bob?"
+
+
+def test_a_reply_that_a_later_export_left_out_is_kept(palace: Path, logs: Path) -> None:
+    mine(palace, unpack(logs, slack_files(**DAYS)), embed=False)
+    mine(palace, unpack(logs, slack_files(d10=[slack("UBOB", "only this", "1767950000.000100")])), embed=False)
+    assert holders(palace, "no, monday")
+    assert texts(palace, f"C1/{QUESTION}") == ["ship @Bob?", "no, monday"]
+
+
+def test_every_state_of_an_export_is_kept(palace: Path, logs: Path) -> None:
+    # The question is told as a thread's by the second reading only: before it had no reply, after it is gone.
+    first_day, ghost = DAYS["d09"], slack("UCAI", "ghost", "1767950000.000100")
+    for d09, d10 in ((first_day, [ghost]), (first_day, [*DAYS["d10"], ghost]), (first_day[1:], [*DAYS["d10"], ghost])):
+        mine(palace, unpack(logs, slack_files(d09=d09, d10=d10)), embed=False)
+    assert texts(palace, f"C1/{QUESTION}") == ["ship @Bob?", "no, monday"]
+    assert texts(palace, "C1/2026-01-09") == ["ship @Bob?", "lunch"]
+
+
+@pytest.mark.parametrize("form", ["folder", "zip"])
+def test_channels_with_a_list_of_people_only(palace: Path, logs: Path, form: str) -> None:
+    files: dict[str, str | bytes] = {"users.json": json.dumps(PEOPLE)}
+    files |= {f"kiln/2026-01-{day[1:]}.json": json.dumps(messages) for day, messages in DAYS.items()}
+    path = unpack(logs / "a", files) if form == "folder" else write_zip(logs / "a.zip", files)
+    summary = read(palace, path)
+    assert states(summary) == {"new": 2, "ignored": 1}
+    before = {key: restored(palace, key).to_dict() for key in titles(palace)}
+    nothing_new(palace, path)
+    assert {key: restored(palace, key).to_dict() for key in titles(palace)} == before
+    names = {message.name for key in before for message in restored(palace, key).messages}
+    assert names == {"Ana", "Bob", "Cai"}
+
+
+def test_a_list_that_is_damaged_leaves_ids(palace: Path, logs: Path) -> None:
+    files: dict[str, str | bytes] = {"2026-01-09.json": json.dumps(DAYS["d09"]), "users.json": b'[{"id": "UANA", "na'}
+    summary = mine(palace, unpack(logs / "a", files) / "2026-01-09.json", embed=False)
+    assert (states(summary), summary.stored) == ({"new": 1}, 2)
+    assert {message.name for key in titles(palace) for message in restored(palace, key).messages} == {"UANA", "UBOB"}
+
+
+def test_people_who_are_renamed_later(palace: Path, logs: Path) -> None:
+    path = unpack(logs / "a", {"2026-01-09.json": json.dumps(DAYS["d09"]), "users.json": json.dumps(PEOPLE)})
+    mine(palace, path, embed=False)
+    (path / "users.json").write_text(json.dumps([{**one, "real_name": f"{one['real_name']} II"} for one in PEOPLE]))
+    (path / "2026-01-09.json").write_text(json.dumps([*DAYS["d09"], slack("UCAI", "late", LATE)]))
+    mine(palace, path, embed=False)
+    named = {message.text: message.name for key in titles(palace) for message in restored(palace, key).messages}
+    assert named == {"ship @Bob II?": "Ana II", "lunch": "Bob II", "late": "Cai II"}
+
+
+def test_side_files_outside_of_an_export_are_unrecognised(palace: Path, logs: Path) -> None:
+    unpack(logs, {"a/user.json": "{}", "b/conversations.json": GOOD, "c/chat.html": "<html></html>"})
+    assert states(mine(palace, logs, embed=False)) == {"new": 1, "unrecognised": 2}
+
+
+@pytest.mark.parametrize("told", ["people", "messages", "nowhere"])
+def test_channels_of_one_name_in_two_workspaces_stay_apart(palace: Path, logs: Path, told: str) -> None:
+    def put(team: str, second: int) -> Path:
+        message = slack(f"U{team}", f"hello {team}", f"17679000{second:02}.000100")
+        people = [{"id": f"U{team}", "name": team}, {"id": "USLACKBOT", "name": "slackbot"}]
+        if told == "people":
+            people[0]["team_id"] = team
+        if told == "messages":
+            message["team"] = team
+        files = {"users.json": json.dumps(people), "channels.json": json.dumps([{"name": "kiln"}])}
+        return unpack(logs / team, {**files, "kiln/2026-01-09.json": json.dumps([message])})
+
+    for team, second in (("T1", 1), ("T2", 2)):
+        assert read(palace, put(team, second)).sessions_new == 1
+        shutil.copytree(logs / team, logs / f"{team} again")
+        again = read(palace, logs / f"{team} again")
+        assert (again.stored, again.sessions_new, again.duplicate) == (0, 0, 1)
+    assert sorted(texts(palace, key) for key in titles(palace)) == [["hello T1"], ["hello T2"]]
+    nothing_new(palace, logs / "T1" / "kiln" / "2026-01-09.json")

@@ -80,6 +80,10 @@ class Format(ABC):
         """Like `read`, with what is kept beside conversations (project documents, memories) as sessions too."""
         return self.read(source, ledger)
 
+    def beside(self, source: Source) -> list[Source]:
+        """The files that one file is read with, such as a list of people: they are kept with it."""
+        return []
+
     def folder_files(self, names: Sequence[str]) -> list[str]:
         """Which files of a folder or archive belong to one export that must be read as a whole."""
         return []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from mempalace import tree
 from mempalace.errors import PalaceDamaged, ParseError, UnknownFormat
 from mempalace.folders import Folder
+from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
 from mempalace.palace import archive, filing
@@ -29,16 +31,41 @@ class Holder(NamedTuple):
     ordinal: int
     start: int
     end: int | None
+    path: str
+    member: str
+    container: str
 
 
 def holders(catalog: Catalog, session: int) -> list[Holder]:
     """The readings of a session that are kept."""
-    rows = catalog.rows("SELECT source, revision, ordinal, start, end FROM session_sources WHERE session = ?", session)
+    rows = catalog.rows(
+        "SELECT h.source, h.revision, h.ordinal, h.start, h.end, s.path, s.member, s.container"
+        " FROM session_sources h JOIN sources s ON s.id = h.source WHERE h.session = ?",
+        session,
+    )
     return [Holder(*row) for row in rows]
 
 
-def reading(catalog: Catalog, registry: Registry, format: str, key: str, holder: Holder) -> Session | None:
-    """The session of that key as one kept revision of a source tells it; None if it does not.
+def readings(catalog: Catalog, registry: Registry, format: str, key: str, held: Iterable[Holder]) -> list[Session]:
+    """The session of that key as the kept revisions of sources tell it, of an export of many files as all its
+    states do; revisions that do not have it are left out."""
+    found: list[Session] = []
+    exports: dict[tuple[str, str], list[Session]] = {}
+    for holder in held:
+        if holder.container:
+            export = Export(catalog, registry.get(format), holder)
+            if export.place not in exports:
+                exports[export.place] = export.readings(key)
+                found += exports[export.place]
+            if exports[export.place]:
+                continue
+        one = _reading(catalog, registry, format, key, holder)
+        found += [] if one is None else [one]
+    return found
+
+
+def _reading(catalog: Catalog, registry: Registry, format: str, key: str, holder: Holder) -> Session | None:
+    """The session as one revision of one file tells it; None if it does not.
 
     Parts of it that stand apart in the file are put together; a session without an id is known by its place.
     """
@@ -46,10 +73,11 @@ def reading(catalog: Catalog, registry: Registry, format: str, key: str, holder:
         found = [one for one in _slice(catalog, registry, format, holder) if one.key == key]
         if found:
             return replace(merged(found), start=holder.start, end=holder.end)
+    data = b"".join(archive.read(catalog, holder.source, holder.revision))
+    source = Source(path_of(holder.path), data, member=holder.member or None)
     found = [
         session
-        for sessions in _readings(catalog, registry, format, holder)
-        for ordinal, session in enumerate(tree.flatten(sessions))
+        for ordinal, session in enumerate(tree.flatten(registry.get(format).documents(source, Ledger())))
         if session.message_count and (session.key == key or (session.key is None and ordinal == holder.ordinal))
     ]
     return merged(found) if found else None
@@ -62,69 +90,129 @@ def _slice(catalog: Catalog, registry: Registry, format: str, holder: Holder) ->
     if mark is None:
         return []  # the place is that in the decoded file
     data = archive.read_slice(catalog, holder.source, holder.revision, holder.start + mark, holder.end + mark)
-    path, member = catalog.row("SELECT path, member FROM sources WHERE id = ?", holder.source)
-    kept = Source(path_of(path), b"[" + data + b"]", member=member or None)
+    kept = Source(path_of(holder.path), b"[" + data + b"]", member=holder.member or None)
     try:
         return list(tree.flatten(registry.get(format).documents(kept, Ledger())))
     except ParseError:
         return []
 
 
-def _readings(catalog: Catalog, registry: Registry, format: str, holder: Holder) -> Iterator[Iterator[Session]]:
-    """The sessions of a source; of an export of many files, as each of its kept states tells them."""
-    path, member, container = catalog.row("SELECT path, member, container FROM sources WHERE id = ?", holder.source)
-    reader = registry.get(format)
-    if container:
-        (newest,) = catalog.row("SELECT MAX(revision) FROM sources WHERE container = ?", container)
-        for revision in range(newest + 1):
-            folder = KeptFolder(catalog, container, revision)
-            if reader.folder_files(folder.names):
-                yield reader.read_folder(folder, lambda name: Ledger())
-        return
-    data = b"".join(archive.read(catalog, holder.source, holder.revision))
-    yield reader.documents(Source(path_of(path), data, member=member or None), Ledger())
+# --- exports of many files ----------------------------------------------------------------------------------
+
+
+class Export:
+    """What is kept of an export of many files, around one of them.
+
+    A revision's number is that of the reading of the export which found it, so that what a file's newest
+    revision up to a number says is what the export said then. `place` is the part of it that `readings` reads:
+    the folder of the file, or the file alone, with the lists beside it.
+    """
+
+    def __init__(self, catalog: Catalog, format: Format, holder: Holder) -> None:
+        self._catalog = catalog
+        self._format = format
+        self._root = path_of(holder.container)
+        self._files: dict[str, _KeptFile] = {}
+        for number, path, member, revision in catalog.rows(
+            "SELECT s.id, s.path, s.member, p.revision FROM sources s JOIN source_parts p ON p.source = s.id"
+            " WHERE s.container = ? AND p.seq = 0"
+            " UNION SELECT id, path, member, revision FROM sources WHERE container = ?",
+            holder.container,
+            holder.container,
+        ):
+            file = _KeptFile(number, path, member, [])
+            self._files.setdefault(self._name(path, member), file).revisions.append(revision)
+        for file in self._files.values():
+            file.revisions.sort()
+        self._name_here = self._name(holder.path, holder.member)
+        parts = set(format.folder_files(list(self._files)))
+        folder = self._name_here.rpartition("/")[0]
+        whole = self._name_here in parts
+        self._parts = [name for name in parts if name.rpartition("/")[0] == folder] if whole else []
+        self._beside = self._files.keys() - parts
+        self.place = (holder.container, folder if whole else self._name_here)
+
+    def _name(self, path: str, member: str) -> str:
+        return member or os.path.relpath(path_of(path), self._root).replace(os.sep, "/")
+
+    def readings(self, key: str) -> list[Session]:
+        """The session of that key as the states of the export tell it, or as each revision of a file alone does."""
+        told: list[Iterable[Session]] = []
+        if self._parts:
+            changes = sorted({revision for name in self._parts for revision in self._files[name].revisions})
+            for until in [*(change - 1 for change in changes[1:]), _NEWEST]:
+                folder = KeptFolder(self._catalog, self._root, self._files, {*self._parts, *self._beside}, until)
+                told.append(self._format.read_folder(folder, lambda name: Ledger()))
+        else:
+            folder = KeptFolder(self._catalog, self._root, self._files, self._files, _NEWEST)
+            for revision in self._files[self._name_here].revisions:
+                told.append(self._format.documents(folder.source(self._name_here, revision), Ledger()))
+        return [one for sessions in told for one in tree.flatten(sessions) if one.key == key and one.message_count]
+
+
+_NEWEST = 1 << 62
+
+
+class _KeptFile(NamedTuple):
+    number: int
+    path: str
+    member: str
+    revisions: list[int]
+
+    def until(self, revision: int) -> int | None:
+        """The newest revision up to that one."""
+        at = bisect_right(self.revisions, revision)
+        return self.revisions[at - 1] if at else None
 
 
 class KeptFolder(Folder):
-    """An export that was read as a whole, out of the archive: its files as of a revision, or their last before it."""
+    """Some files of an export out of the archive, as they were at a revision."""
 
-    def __init__(self, catalog: Catalog, container: str, newest: int) -> None:
+    def __init__(
+        self, catalog: Catalog, root: Path, files: Mapping[str, _KeptFile], names: Iterable[str], until: int
+    ) -> None:
         self._catalog = catalog
-        self._rows = {
-            member or os.path.relpath(path, container).replace(os.sep, "/"): (
-                (int(number), min(int(revision), newest)),
-                (path_of(path), member or None),
-            )
-            for number, path, member, revision in catalog.rows(
-                "SELECT id, path, member, revision FROM sources WHERE container = ?", container
-            )
-        }
-        super().__init__(Path(container), list(self._rows), [], None)
+        self._kept = {name: (files[name], at) for name in names if (at := files[name].until(until)) is not None}
+        super().__init__(root, list(self._kept), [], None)
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str, revision: int | None = None) -> Source:
         """One file as it was kept."""
-        kept, (path, member) = self._rows[name]
-        return Source(path, b"".join(archive.read(self._catalog, *kept)), member=member)
+        file, newest = self._kept[name]
+        data = b"".join(archive.read(self._catalog, file.number, newest if revision is None else revision))
+        return _Kept(path_of(file.path), data, member=file.member or None, folder=self, inside=name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Source):
+    """A file of a kept folder, which finds the others beside it there."""
+
+    folder: KeptFolder | None = field(default=None, compare=False, repr=False)
+    inside: str = ""
+
+    def beside(self, name: str, above: int = 0) -> Source | None:
+        folders = self.inside.split("/")[:-1]
+        if self.folder is None or len(folders) < above:
+            return None
+        wanted = "/".join([*folders[: len(folders) - above], name])
+        return self.folder.source(wanted) if wanted in self.folder.names else None
+
+
+# --- sessions -----------------------------------------------------------------------------------------------
 
 
 def merged(sessions: Iterable[Session]) -> Session:
     """One session out of several readings of it, the newest of which decides."""
-    ordered = sorted(sessions, key=filing.freshness)
-    result = ordered[0]
-    for session in ordered[1:]:
-        result = tree.merge(result, session)
-    return result
+    return tree.merge_all(sorted(sessions, key=filing.freshness))
 
 
 def session(catalog: Catalog, registry: Registry, number: int) -> Session:
-    """A session of the palace, from all its kept readings. Raises PalaceDamaged if none is left."""
-    format, key = catalog.row("SELECT format, key FROM sessions WHERE id = ?", number)
+    """A session of the palace, from all its kept readings. Raises PalaceDamaged if none is left.
+
+    Its project is the one that was known when it was filed: some tools write that beside their logs only.
+    """
+    format, key, project = catalog.row("SELECT format, key, project FROM sessions WHERE id = ?", number)
     try:
-        found = [
-            one
-            for holder in holders(catalog, number)
-            if (one := reading(catalog, registry, format, key, holder)) is not None
-        ]
+        found = readings(catalog, registry, format, key, holders(catalog, number))
     except UnknownFormat as error:
         raise PalaceDamaged(f"session {key} needs a format that is not installed: {format}") from error
     if not found:
@@ -133,7 +221,7 @@ def session(catalog: Catalog, registry: Registry, number: int) -> Session:
     if whole.is_subagent:  # its type stood in a file beside it
         (kept,) = catalog.row("SELECT metadata FROM sessions WHERE id = ?", number)
         whole = replace(whole, subagent_type=loads(kept).get("subagent_type") or whole.subagent_type)
-    return whole
+    return whole if project is None else replace(whole, metadata=replace(whole.metadata, project=project))
 
 
 def family(catalog: Catalog, registry: Registry, number: int) -> Session:

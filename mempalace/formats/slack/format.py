@@ -2,19 +2,26 @@
 
 A thread is one session, put together over day files; what is not in a thread is one session per day of a
 channel. A session's id is made of the channel's id and the thread's or the day's; a message's id is its `ts`.
+
+Slack's ids are its own everywhere, names are not: where an export gives a channel no id, its name stands behind
+the workspace's id, which is the `team_id` that most in the list of people have, else the `team` of most of the
+channel's messages. Old exports and scripts may have neither. Then a thread is known by the name and its `ts` (a
+microsecond), and a day by the name and the `ts` of its first message, so that two workspaces with a channel of
+one name stay apart; the price is that such a day is another session in an export that lacks its first message.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from mempalace.documents import as_dict, as_list, as_string, elements, sample
 from mempalace.errors import MempalaceError
-from mempalace.folders import Folder, ZipMember
+from mempalace.folders import Folder
 from mempalace.formats.base import Format
 from mempalace.formats.slack.messages import CONTROL, mentioned, read_message
 from mempalace.formats.slack.text import Directory
@@ -28,6 +35,7 @@ _TS = re.compile(r"\d{9,11}\.\d{1,6}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DAY_FILE = re.compile(r"(?P<root>(?:.*/)?)(?P<channel>[^/]+)/(?P<day>\d{4}-\d{2}-\d{2})\.json")
 _INDEXES = ("channels.json", "groups.json", "dms.json", "mpims.json")
+_ID = re.compile(r"[CDG][A-Z0-9]{8,}")
 _USERS = ("users.json", "org_users.json")
 _TITLE_LENGTH = 80
 
@@ -56,6 +64,10 @@ class Slack(Format):
         collected.add(source, _day_of(source.name), values, ledger)
         yield from collected.sessions(self.name)
 
+    def beside(self, source: Source) -> list[Source]:
+        """The lists of people and channels beside a file, or in the folder above it."""
+        return _lists(source)
+
     def claims_folder(self, names: Sequence[str]) -> float:
         """1 if the names (of a folder or zip) are those of a workspace export."""
         return 1.0 if self.folder_files(names) else 0.0
@@ -78,7 +90,7 @@ class Slack(Format):
             if root not in known:
                 known[root] = _workspace(partial(_inside, folder, root))
             directory, places = known[root]
-            collected = _Channel(places.get(channel) or _Place(channel, f"#{channel}"), directory)
+            collected = _Channel(places.get(channel) or _Place.of_folder(channel), directory)
             for name in sorted(files):
                 source, ledger = folder.source(name), ledger_for(name)
                 collected.add(source, _day_of(source.name), _values(source, ledger), ledger)
@@ -113,11 +125,17 @@ def _day_of(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A channel or a direct message. `key` is its id, or its name where the export gives no id."""
+    """A channel or a direct message: its id, as far as it is known, what it is called, and its bare name."""
 
-    key: str
+    id: str
     label: str | None
     is_direct: bool = False
+    name: str = ""
+
+    @classmethod
+    def of_folder(cls, name: str) -> _Place:
+        """What a folder stands for that no list names: direct messages are in folders called by their ids."""
+        return cls(name, name, name[0] == "D") if _ID.fullmatch(name) else cls("", f"#{name}", name=name)
 
 
 def _workspace(find: Callable[[str], Source | None]) -> tuple[Directory, dict[str, _Place]]:
@@ -134,7 +152,7 @@ def _workspace(find: Callable[[str], Source | None]) -> tuple[Directory, dict[st
                 ]
                 place = _Place(identity or "", "@" + ", ".join(members) if members else identity, True)
             else:
-                place = _Place(identity or name or "", f"#{name}" if name else identity)
+                place = _Place(identity or "", f"#{name}" if name else identity, name=name or "")
                 if identity and name:
                     channels[identity] = name
             places.update({key: place for key in (name, identity) if key})
@@ -154,46 +172,46 @@ def _listed(source: Source | None) -> list[Any]:
 def _users(values: Iterable[Any]) -> Directory:
     people: dict[str, str] = {}
     bots = set()
+    teams: Counter[str] = Counter()
     for value in map(as_dict, values):
         identity = as_string(value.get("id"))
         profile = as_dict(value.get("profile"))
         names = (profile.get("display_name"), profile.get("real_name"), value.get("real_name"), value.get("name"))
         name = next((name for name in names if isinstance(name, str) and name), None)
+        teams.update(filter(None, [as_string(value.get("team_id"))]))
         if identity and name:
             people[identity] = name
         if identity and value.get("is_bot") is True:
             bots.add(identity)
-    return Directory(people, {}, frozenset(bots))
+    return Directory(people, {}, frozenset(bots), _most(teams))
+
+
+def _most(counts: Counter[str]) -> str | None:
+    """What is there most often, of several the first in order."""
+    return min(counts, key=lambda one: (-counts[one], one), default=None)
 
 
 def _merge(first: Directory, second: Directory) -> Directory:
-    return replace(first, people={**first.people, **second.people}, bots=first.bots | second.bots)
+    return replace(
+        first, people={**first.people, **second.people}, bots=first.bots | second.bots, team=first.team or second.team
+    )
 
 
 def _near(source: Source) -> tuple[Directory, dict[str, _Place]]:
     """What the index files beside a file, or in the folder above it, say."""
-    if source.data is not None:
-        return Directory(), {}
-    for levels in (1, 2):
-        found = [name for name in (*_INDEXES, *_USERS) if _beside(source, levels, name) is not None]
+    return _workspace({found.name: found for found in _lists(source)}.get)
+
+
+def _lists(source: Source) -> list[Source]:
+    for above in (0, 1):
+        found = [one for name in (*_INDEXES, *_USERS) if (one := source.beside(name, above)) is not None]
         if found:
-            return _workspace(partial(_beside, source, levels))
-    return Directory(), {}
+            return found
+    return []
 
 
 def _inside(folder: Folder, root: str, name: str) -> Source | None:
     return folder.source(root + name) if root + name in folder.names else None
-
-
-def _beside(source: Source, levels: int, name: str) -> Source | None:
-    if isinstance(source, ZipMember):
-        above = (source.member or "").split("/")[:-levels]
-        member = "/".join([*above, name])
-        archive = source.archive
-        known = archive is not None and archive.fp is not None and member in archive.namelist()
-        return replace(source, member=member) if known else None
-    path = source.path.absolute().parents[levels - 1] / name if len(source.path.absolute().parents) >= levels else None
-    return Source(path) if path is not None and path.is_file() else None
 
 
 def _envelope(source: Source) -> dict[str, Any] | None:
@@ -213,10 +231,11 @@ def _single_channel(source: Source, value: dict[str, Any], places: dict[str, _Pl
     info = as_dict(value.get("channel_info") or value.get("channel"))
     identity, name = as_string(info.get("id")), as_string(info.get("name"))
     if identity or name:
-        return _Place(identity or name or "", f"#{name}" if name else identity, (identity or "").startswith("D"))
+        label = f"#{name}" if name else identity
+        return _Place(identity or "", label, (identity or "").startswith("D"), name or "")
     parts = (source.member or source.path.as_posix()).split("/")
     folder = parts[-2] if len(parts) > 1 else ""
-    return places.get(folder) or _Place("", None)
+    return places.get(folder) or (_Place.of_folder(folder) if _ID.fullmatch(folder) else _Place("", None))
 
 
 # --- putting threads together -------------------------------------------------------------------------------
@@ -239,7 +258,7 @@ class _Entry:
         return int(seconds), int(part.ljust(6, "0"))
 
 
-@dataclass(slots=True)
+@dataclass
 class _Channel:
     """All messages of a channel. Each record is counted in the ledger of its file."""
 
@@ -278,6 +297,15 @@ class _Channel:
         else:
             entry.ledger.repeat()  # a broadcast reply, or the same file twice
 
+    @cached_property
+    def _where(self) -> str:
+        """What the ids of this channel's sessions begin with; nothing if that would be its name alone."""
+        if self.place.id or not self.place.name:
+            return self.place.id
+        teams = Counter(team for entry in self.entries if (team := as_string(entry.value.get("team"))))
+        team = self.directory.team or _most(teams)
+        return f"{team}/{self.place.name}" if team else ""
+
     def sessions(self, format: str) -> Iterator[Session]:
         """The threads and the days, in the order of their first messages."""
         self.entries.sort(key=lambda entry: entry.order)
@@ -312,19 +340,23 @@ class _Channel:
 
     def _metadata(self, kind: str, key: str, entries: list[_Entry], messages: list[Message]) -> SessionMetadata:
         first = messages[0]
-        # Without a channel the day alone would join the files of two channels.
-        where = self.place.key or (first.id if kind == "day" else None)
+        where = self._where or "/".join(filter(None, (self.place.name, first.id if kind == "day" else None)))
         files = list(dict.fromkeys(entry.source.member or entry.source.path.name for entry in entries))
-        extra: dict[str, Any] = {"channel_id": self.place.key} if self.place.key else {}
+        extra: dict[str, Any] = {"channel_id": self.place.id} if self.place.id else {}
         extra |= {"thread_ts" if kind == "thread" else "date": key}
         extra |= {"files": files} if len(files) > 1 else {}
-        title = first.text.strip().split("\n")[0][:_TITLE_LENGTH] if kind == "thread" else None
+        named = f"{self.place.label} {key}" if self.place.label else key
+        title: str | None = named
+        if kind == "thread":
+            # Without its beginning it has no title; another reading may know it.
+            begun = as_string(entries[0].value.get("ts")) == key
+            title = (first.text.strip().split("\n")[0][:_TITLE_LENGTH] or named) if begun else None
         return SessionMetadata(
             session_id=f"{where}/{key}" if where else key,
             timestamp=first.timestamp,
             provider="slack",
             project=self.place.label,
-            title=title or (f"{self.place.label} {key}" if self.place.label else key),
+            title=title,
             source="slack",
             lineage={"parent_message_id": key} if kind == "thread" else {},
             extra=extra,

@@ -16,11 +16,12 @@ _DEPTH = 12  # rich text nests three deep; what is deeper is not Slack's
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """Who and what the ids of a workspace stand for. `bots` are the ids of users that are none."""
+    """Who and what the ids of a workspace stand for. `bots` are the ids of users that are none, `team` is its own."""
 
     people: Mapping[str, str] = field(default_factory=dict)
     channels: Mapping[str, str] = field(default_factory=dict)
     bots: frozenset[str] = frozenset()
+    team: str | None = None
 
     def person(self, identity: str) -> str:
         """A person's name; the id of someone who is not in the list of users."""
