@@ -141,7 +141,8 @@ def _files_named(text: str, registry: Registry) -> list[SessionFile]:
 def _means_file(which: Path | str, path: str) -> bool:
     if isinstance(which, Path) or os.path.isfile(os.path.expanduser(path)):
         return True
-    return path.startswith(("/", "./", "../", "~")) or path.endswith((".jsonl", ".json", ".zst", ".md", ".txt"))
+    is_name = path.endswith((".jsonl", ".json", ".zst", ".md", ".txt")) and " " not in path
+    return is_name or path.startswith(("/", "./", "../", "~"))
 
 
 def _in_file(path: Path, part: str, registry: Registry, palace: Path) -> Session:

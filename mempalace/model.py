@@ -267,12 +267,13 @@ class Session:
 
     def _sources(self) -> list[Source]:
         """Where its bytes are. `files` names what holds a session of several files: members, or files side by side."""
+        own = self.member or self.path.name
         names = self.metadata.extra.get("files")
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        if not isinstance(names, list) or own not in names or not all(isinstance(name, str) for name in names):
             return [source_of(self.path, self.member)]
         if self.member:
             return [source_of(self.path, name) for name in names]
-        return [source_of(self.path.with_name(name)) for name in names]
+        return [source_of(self.path.with_name(name)) for name in names if name and "/" not in name]
 
     def read_image(self, image: Image) -> bytes:
         """The bytes of an image that the source holds in base64."""

@@ -266,6 +266,8 @@ def test_one_is_found_by_id_prefix_agent_title_or_file_name(machine: Path) -> No
     assert mempalace.find_session("a2").key == f"{LOFT}/a2"
     assert mempalace.find_session("graphQL").key == SHOP  # words of its title
     assert mempalace.find_session("rollout-tokens").format == "codex"
+    write_claude(machine / ".claude/projects/-w-x/x9.jsonl", ["Mend package.json", "done"], "x9")
+    assert mempalace.find_session("mend package.json").key == "x9"
 
 
 def test_an_id_that_fits_several_lists_them(machine: Path) -> None:

@@ -22,7 +22,7 @@ import mempalace
 from mempalace.errors import MempalaceError, NotFound, ParseError, SourceError, UsageError
 from mempalace.folders import Folder
 from mempalace.formats import registry
-from mempalace.model import Session
+from mempalace.model import Session, SessionMetadata
 from mempalace.records import Ledger
 from mempalace.source import Original
 
@@ -206,6 +206,16 @@ def test_a_channel_of_several_days_is_all_its_files(tmp_path: Path, packed: bool
     assert contained(thread) == b"".join(day.read_bytes() for day in days)
     native = mempalace.from_native(mempalace.to_native(thread))
     assert [(file.name, file.data) for file in native.files] == [(day.name, day.read_bytes()) for day in days]
+
+
+def test_a_header_that_names_other_files_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    header = {"sessionId": "g", "projectHash": "x", "files": ["a.jsonl", "secret", "../secret"], "spawns": {"a": "b"}}
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(header) + '\n{"id":"1","type":"user","content":"hello"}\n')
+    assert contained(mempalace.load(path)) == b"".join(mempalace.load(path).raw) == path.read_bytes()
+    session = Session(path, "any", SessionMetadata(extra={"files": ["a.jsonl", "../secret", ""]}))
+    assert contained(session) == path.read_bytes()
 
 
 # --- out of the palace --------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from mempalace.source import Source
 FOREIGN_KEYS = ("message", "payload", "uuid")
 _PART_KEYS = frozenset({"text", "thought", "functionCall", "functionResponse", "inlineData", "fileData"})
 _OWN_KEYS = frozenset({"sessionId", "startTime", "start_time", "summary", "type", "messages", "history"})
+_RESERVED_KEYS = frozenset({"files", "spawns"})  # of `SessionMetadata.extra`, with a meaning of ours
 
 
 # --- recognising --------------------------------------------------------------------------------------------
@@ -298,7 +299,7 @@ class Replay:
             source="gemini",
             lineage={"parent_session_id": parent} if parent else {},
             extra={
-                **{key: value for key, value in header.items() if key not in _OWN_KEYS},
+                **{key: value for key, value in header.items() if key not in _OWN_KEYS | _RESERVED_KEYS},
                 **({"spawns": self._converter.spawns} if self._converter.spawns else {}),
             },
         )
