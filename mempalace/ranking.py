@@ -51,6 +51,7 @@ class Candidate:
     words: bytes
     body: str
     spans: list[SpanRow]
+    whole: bool  # whether all of its parts may match
     lexical: float = 0.0
     vector: float = 0.0
     late: float = 0.0
@@ -65,8 +66,9 @@ class Candidate:
         With a role, only that role's spans are looked at.
         """
         chunk, uid, session, kind, moment, text, words, body, spans = row
-        parts = [tuple(span) for span in orjson.loads(spans) if role in (None, span[3])]
-        return cls(chunk, uid, session, kind, moment, text, bytes(words), body, parts)
+        parts = [tuple(span) for span in orjson.loads(spans)]
+        said = [span for span in parts if role in (None, span[3])]
+        return cls(chunk, uid, session, kind, moment, text, bytes(words), body, said, len(said) == len(parts))
 
     @cached_property
     def said(self) -> str:

@@ -68,29 +68,31 @@ class Scorer:
         query = self.query_vector
         if query is None:
             return
-        if self.role is not None and self.reader.embedder is embedding.bundled():
-            found = (embedding.bundled().embed([one.said for one in candidates]) @ query).tolist()
+        scores = self.reader.cosines(sorted({one.text for one in candidates}), query)
+        if self.reader.embedder is embedding.bundled():
+            others = {one.text for one in candidates} - scores.keys()
+            made = self._made({text: joined(parts) for text, parts in self._seen(others).items()})
+            scores.update(made)
+            said = self._made({one.chunk: one.said for one in candidates if not one.whole})
         else:
-            kept = self.reader.cosines(sorted({one.text for one in candidates}), query)
-            if self.reader.embedder is embedding.bundled():
-                others = [one for one in candidates if one.text not in kept]
-                seen = self._seen({one.text for one in others})
-                texts = sorted(seen)
-                made = embedding.bundled().embed([joined(seen[text]) for text in texts]) @ query
-                kept.update(zip(texts, made.tolist(), strict=True))
-            found = [kept.get(one.text, 0.0) for one in candidates]
-        for one, score in zip(candidates, found, strict=True):
-            one.vector = max(0.0, score)
+            said = {}  # of what another model makes of a part, nothing is kept
+        for one in candidates:
+            one.vector = max(0.0, said.get(one.chunk, scores.get(one.text, 0.0)))
+
+    def _made(self, texts: dict[int, str]) -> dict[int, float]:
+        """The cosine of each of some texts, which have no vector yet, by the bundled model."""
+        query = self.query_vector
+        if not texts or query is None:
+            return {}
+        scores = embedding.bundled().embed(list(texts.values())) @ query
+        return dict(zip(texts, scores.tolist(), strict=True))
 
     def _add_late(self, candidates: list[Candidate]) -> None:
         """How well the words of each candidate stand for those of the query."""
-        if self.role is not None:
-            packed = [late.pack(["", one.said]) for one in candidates]
-        else:
-            known = self.reader.tokens({one.text for one in candidates})
-            seen = self._seen({one.text for one in candidates} - known.keys())
-            known.update({text: late.pack(parts) for text, parts in seen.items()})
-            packed = [known[one.text] for one in candidates]
+        texts = {one.text for one in candidates if one.whole}
+        known = self.reader.tokens(texts)
+        known.update({text: late.pack(parts) for text, parts in self._seen(texts - known.keys()).items()})
+        packed = [known[one.text] if one.whole else late.pack(["", one.said]) for one in candidates]
         for one, score in zip(candidates, late.scores(self._query_tokens, packed), strict=True):
             one.late = score
 
@@ -177,6 +179,9 @@ class Scorer:
         wanted = index.stems(self.query)
         scores: dict[int, float] = {}
         for one in candidates:
+            if one.whole:
+                scores[one.chunk] = lexical.get(one.chunk, 0.0)
+                continue
             matching = wanted & index.stems(one.body)
             share = len(matching & index.stems(one.said)) / len(matching) if matching else 0.0
             scores[one.chunk] = lexical.get(one.chunk, 0.0) * share

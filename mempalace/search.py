@@ -195,10 +195,7 @@ class _Search:
         sessions = self._sessions_allowed()
         table = self.reader.dialogue_of(sessions)
         mask = table.allowed(sessions, allowed.roles, allowed.since, allowed.until)
-        chunks, texts = table.chunks[mask].tolist(), table.texts[mask].tolist()
-        scores = self.reader.cosines(sorted(set(texts)), query)
-        found = {chunk: scores[text] for chunk, text in zip(chunks, texts, strict=True) if text in scores}
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0]))[:limit])
+        return self.reader.nearest_of(query, table.chunks[mask], table.texts[mask], limit)
 
     def _sessions_allowed(self) -> list[int]:
         """The sessions that the filters allow."""

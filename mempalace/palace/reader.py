@@ -14,7 +14,7 @@ from mempalace.errors import AmbiguousId, NotFound
 from mempalace.palace import folder
 from mempalace.palace.catalog import Catalog
 from mempalace.palace.lexical import LexicalIndex
-from mempalace.palace.vectors import ChromaIndex, DialogueTable, VectorTable
+from mempalace.palace.vectors import ChromaIndex, DialogueTable, VectorTable, greatest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,8 +101,6 @@ class PalaceReader:
 
     def nearest(self, query: NDArray[np.float32], limit: int) -> dict[int, float]:
         """The texts nearest to a query (a unit vector), with exact cosines, nearest first."""
-        import numpy as np
-
         store = self.store
         if store is not None:
             # What was written since this process opened the store is unknown to it, and scored here.
@@ -113,9 +111,23 @@ class PalaceReader:
             scores = self.cosines([*store.nearest(query, limit), *(row[0] for row in later)], query)
             return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:limit])
         table = self.vectors
-        scores_of_all = table.scores(query)
-        best = np.argsort(-scores_of_all, kind="stable")[:limit]
-        return {int(table.texts[at]): float(scores_of_all[at]) for at in best}
+        found = table.scores(query)
+        return {int(table.texts[at]): float(found[at]) for at in greatest(found, limit)}
+
+    def nearest_of(
+        self, query: NDArray[np.float32], chunks: NDArray[np.int64], texts: NDArray[np.int64], limit: int
+    ) -> dict[int, float]:
+        """Of some chunks, each with its text, those whose texts are nearest to a query, with exact cosines."""
+        import numpy as np
+
+        wanted = np.unique(texts)
+        table = VectorTable.load(self.catalog, wanted.tolist()) if len(wanted) <= _FEW else self.vectors
+        if not len(table):
+            return {}
+        places = np.minimum(np.searchsorted(table.texts, texts), len(table) - 1)
+        there = table.texts[places] == texts
+        found = table.scores(query)[places[there]]
+        return {int(chunks[there][at]): float(found[at]) for at in greatest(found, limit)}
 
     def cosines(self, texts: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
         """The exact cosine of each of some texts, named once each, that has a vector."""
