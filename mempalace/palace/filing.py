@@ -17,6 +17,7 @@ from mempalace.transcript import Transcript, render
 from mempalace.values import dumps
 
 _TITLE_CHARS = 120
+_CHUNKS_AT_ONCE = 10_000  # a message may be as large as memory allows; its chunks are not held beside it
 
 
 class KnownMessage(NamedTuple):
@@ -221,7 +222,7 @@ class _NewChunk:
     moment: datetime | None
     last: datetime | None
     digest: bytes
-    words: str
+    words: bytes
     body: str
 
 
@@ -237,6 +238,7 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
     text = str(transcript)
     seen: dict[bytes, int] = {}
     new: list[_NewChunk] = []
+    added = 0
     moved: list[tuple[Any, ...]] = []
     for seq, chunk in enumerate(chunks(transcript)):
         times = [time for span in chunk.spans if (time := messages[span.message].timestamp) is not None]
@@ -250,7 +252,10 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
         uid = tree.digest(label, digest.hex(), seen[digest]).hex()[:20]
         known = before.pop(uid, None)
         if known is None:
-            new.append(_NewChunk(uid, seq, chunk, moment, final, digest, words, body))
+            new.append(_NewChunk(uid, seq, chunk, moment, final, digest, text_hash(words.strip()), body))
+            if len(new) == _CHUNKS_AT_ONCE:
+                added += _insert_chunks(catalog, session, new)
+                new = []
             continue
         place = (seq, chunk.start, chunk.end - end, _spans(chunk), _seconds(moment), _seconds(final))
         if known[1] != place:
@@ -258,13 +263,13 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
             if known[1][4:] != place[4:]:
                 catalog.db.execute("INSERT OR IGNORE INTO lexical_stale VALUES (?)", (known[0],))
     catalog.add_many("UPDATE chunks SET seq = ?, start = ?, gap = ?, spans = ?, time = ?, last = ? WHERE id = ?", moved)
-    _insert_chunks(catalog, session, new)
+    added += _insert_chunks(catalog, session, new)
     remove_chunks(catalog, [known[0] for known in before.values()])
-    return len(new)
+    return added
 
 
-def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None:
-    """Insert chunks, and those of their texts that are not there yet, many at a time."""
+def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> int:
+    """Insert chunks, and those of their texts that are not there yet, many at a time; how many."""
     texts = {
         bytes(digest): int(number)
         for number, digest in catalog.rows_in(
@@ -280,7 +285,7 @@ def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None
             continue
         last += 1
         texts[one.digest] = last
-        rows.append((last, one.digest, text_hash(one.words.strip()), one.body))
+        rows.append((last, one.digest, one.words, one.body))
         if one.chunk.kind == Kind.DIALOGUE:
             queued.append((last, _seconds(one.moment)))
     catalog.add_many("INSERT INTO texts (id, hash, words, body) VALUES (?, ?, ?, ?)", rows)
@@ -304,6 +309,7 @@ def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None
             for one in new
         ],
     )
+    return len(new)
 
 
 def _spans(chunk: Chunk) -> str:
