@@ -14,7 +14,7 @@ from mempalace.embedding import text_hash
 from mempalace.model import Message, Session, SessionMetadata, Text
 from mempalace.palace.catalog import Catalog
 from mempalace.transcript import Transcript, render
-from mempalace.values import dumps
+from mempalace.values import dumps, parse_time
 
 _TITLE_CHARS = 120
 _CHUNKS_AT_ONCE = 10_000  # a message may be as large as memory allows; its chunks are not held beside it
@@ -56,11 +56,10 @@ def session_kind(session: Session) -> str:
 
 def freshness(session: Session) -> str:
     """Of two readings of a session, the one with the greater text is the newer."""
-    updated = session.metadata.extra.get("update_time")
     times = [message.timestamp for message in session.messages if message.timestamp is not None]
-    last = max(times).timestamp() if times else 0.0
-    stamp = updated if isinstance(updated, int | float) and not isinstance(updated, bool) else last
-    return f"{max(stamp, 0.0):018.6f}-{session.message_count:09d}"
+    updated = parse_time(session.metadata.extra.get("update_time"))
+    stamp = updated or (max(times) if times else None)
+    return f"{0.0 if stamp is None else max(stamp.timestamp(), 0.0):018.6f}-{session.message_count:09d}"
 
 
 def find(catalog: Catalog, format: str, key: str) -> SessionRow | None:
