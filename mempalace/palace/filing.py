@@ -124,6 +124,8 @@ def _save_session(catalog: Catalog, session: Session, key: str, known: SessionRo
         labels = ("kind", "project", "project_name", "wing")
         before = catalog.row(f"SELECT {', '.join(labels)} FROM sessions WHERE id = ?", known.id)
         values["wing"] = wing or before[3]
+        if metadata.project is None:  # some tools write it beside their logs, where it may be gone by now
+            values["project"], values["project_name"] = before[1:3]
         if before != tuple(values[label] for label in labels):
             # What the lexical index filters by has changed: every chunk's entry is made again.
             catalog.db.execute(
