@@ -82,11 +82,12 @@ def _pack(text: str, kind: Kind, run: list[Span]) -> Iterator[Chunk]:
     held: list[Span] = []
     for span in run:
         for piece in _pieces(text, span, budget):
-            if held and not budget.takes(text, piece):
+            cost = budget.cost(text, piece)
+            if held and not budget.takes(cost):
                 yield Chunk(held[0].start, held[-1].end, kind, tuple(held))
                 held = []
                 budget.reset()
-            budget.add(text, piece)
+            budget.add(cost)
             held.append(piece)
     if held:
         yield Chunk(held[0].start, held[-1].end, kind, tuple(held))
@@ -105,18 +106,19 @@ class _Budget:
     def reset(self) -> None:
         self._chars = self._tokens = 0
 
-    def _cost(self, text: str, piece: Span) -> tuple[int, int]:
+    def cost(self, text: str, piece: Span) -> tuple[int, int]:
+        """The characters and tokens of a piece."""
         tokens = 0
         if self.measure is not None:
             tokens = self.measure(text[piece.start : piece.end]) + _SPEAKER_TOKENS
         return piece.end - piece.start, tokens
 
-    def takes(self, text: str, piece: Span) -> bool:
-        chars, tokens = self._cost(text, piece)
+    def takes(self, cost: tuple[int, int]) -> bool:
+        chars, tokens = cost
         return self._chars + chars <= self.chars and self._tokens + tokens <= self.tokens
 
-    def add(self, text: str, piece: Span) -> None:
-        chars, tokens = self._cost(text, piece)
+    def add(self, cost: tuple[int, int]) -> None:
+        chars, tokens = cost
         self._chars += chars
         self._tokens += tokens
 
@@ -135,6 +137,7 @@ def _pieces(text: str, span: Span, budget: _Budget) -> Iterator[Span]:
 
 
 _WORD = re.compile(r"\S+")
+_LAST_SPACE = re.compile(r".*\s", re.DOTALL)
 
 
 def _furthest(text: str, start: int, end: int, budget: _Budget) -> int:
@@ -143,9 +146,16 @@ def _furthest(text: str, start: int, end: int, budget: _Budget) -> int:
     if budget.measure is None:
         return limit
     left = budget.tokens - _SPEAKER_TOKENS
-    if budget.measure(text[start:limit]) <= left:
+    all_tokens = budget.measure(text[start:limit])
+    if all_tokens <= left:
         return limit
-    for word in _WORD.finditer(text, start, limit):
+    # Most of what fits is measured at once, the words behind it one by one.
+    begin = start
+    if space := _LAST_SPACE.match(text, start, start + (limit - start) * left // all_tokens * 9 // 10):
+        tokens = budget.measure(space.group())
+        if tokens <= left:
+            begin, left = space.end(), left - tokens
+    for word in _WORD.finditer(text, begin, limit):
         tokens = budget.measure(word.group())
         if tokens > left:
             fits = left

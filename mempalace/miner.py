@@ -291,14 +291,14 @@ class _Run:
                     self.catalog.save_source(known)
 
     def _unrecognised(self, row: SourceRow, found: Found, head: Head) -> None:
-        if head.kind == "empty":
+        if self._is_beside(row, found):
+            self._settle(row, found, "ignored", [])
+            return
+        if head.kind == "empty" or (head.whole and head.document in ([], {})):
             self._settle(row, found, "empty", [])
             return
         if head.trouble is not None:
             self._settle(row, found, "failed", [Problem("failed", head.trouble)])
-            return
-        if self._is_beside(row, found):
-            self._settle(row, found, "ignored", [])
             return
         what = {"json": "JSON", "jsonl": "JSON lines", "text": "text", "zip": "a zip archive", "sqlite": "a database"}
         message = f"{what.get(head.kind, 'binary data')} that no known format claims"

@@ -776,7 +776,7 @@ def test_people_who_are_renamed_later(palace: Path, logs: Path) -> None:
 
 
 def test_side_files_outside_of_an_export_are_unrecognised(palace: Path, logs: Path) -> None:
-    unpack(logs, {"a/user.json": "{}", "b/conversations.json": GOOD, "c/chat.html": "<html></html>"})
+    unpack(logs, {"a/user.json": '{"id": 1}', "b/conversations.json": GOOD, "c/chat.html": "<html></html>"})
     assert states(mine(palace, logs, embed=False)) == {"new": 1, "unrecognised": 2}
 
 
@@ -799,3 +799,21 @@ def test_channels_of_one_name_in_two_workspaces_stay_apart(palace: Path, logs: P
         assert (again.stored, again.sessions_new, again.duplicate) == (0, 0, 1)
     assert sorted(texts(palace, key) for key in titles(palace)) == [["hello T1"], ["hello T2"]]
     nothing_new(palace, logs / "T1" / "kiln" / "2026-01-09.json")
+
+
+def test_an_older_export_that_is_mined_later_takes_nothing_back(palace: Path, logs: Path) -> None:
+    for name, title, updated in (("new", "Renamed", 1_767_300_000), ("old", "First name", 1_767_230_000)):
+        talk = chatgpt("c1", ["question", "answer"], title, update_time=updated)
+        chat = claude_ai("k1", ["question", "answer"], title)
+        chat["updated_at"] = f"2026-01-0{5 + (name == 'new')}T09:00:00Z"
+        for kind, value in (("gpt", talk), ("claude", chat)):
+            read(palace, write_zip(logs / f"{name}-{kind}.zip", {"conversations.json": json.dumps([value])}))
+    assert titles(palace) == {"c1": "Renamed", "k1": "Renamed"}
+    assert {restored(palace, key).metadata.title for key in ("c1", "k1")} == {"Renamed"}
+
+
+def test_lists_without_anything_are_empty(palace: Path, logs: Path) -> None:
+    names = ("projects.json", "conversations.json", "general/canvas_in_the_conversation.json")
+    files: dict[str, str | bytes] = dict.fromkeys(names, "[]\n")
+    assert states(read(palace, write_zip(logs / "a.zip", files))) == {"empty": 3}
+    assert states(read(palace, unpack(logs / "a", files))) == {"empty": 3}

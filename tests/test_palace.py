@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -28,6 +29,7 @@ from mempalace import embedding, library
 from mempalace.embedding import pack, unpack
 from mempalace.errors import ForeignFolder, NoPalace, PalaceDamaged, PalaceLocked, StoreError
 from mempalace.formats import registry
+from mempalace.model import Session
 from mempalace.palace import archive, folder, indexing, lock, restore, vectors
 from mempalace.palace.catalog import Catalog, SourceRow
 from mempalace.palace.lexical import Entry, LexicalIndex, Restriction, Wanted
@@ -290,6 +292,33 @@ def test_a_restored_session_is_the_parse_of_the_file_that_is_gone(tmp_path: Path
         assert restore.transcript(catalog, 1) == "> one\n\ntwo\n\n>   three\n> \tkept  \n\nfour"
         assert restore.transcript(catalog, 1, ["tool"]) == ""
     assert session == parsed
+
+
+def test_a_project_that_stands_beside_the_log_is_restored_with_it(tmp_path: Path) -> None:
+    home, palace = tmp_path / "in" / ".gemini" / "tmp" / "kiln", tmp_path / "palace"
+    (home / "chats").mkdir(parents=True)
+    (home / ".project_root").write_text("/w/kiln-ctl")
+    document: dict[str, Any] = {"sessionId": "g1", "projectHash": "0" * 64, "messages": []}
+    for number, kind in enumerate(("user", "gemini"), 1):
+        document["messages"].append({"id": f"m{number}", "type": kind, "content": f"words {number}"})
+    log = home / "chats" / "session-1.json"
+    log.write_text(json.dumps(document))
+    mine(palace, log, embed=False)
+    (parsed,) = library.parse(log)
+    assert parsed.metadata.project == "/w/kiln-ctl"
+
+    def restored() -> Session:
+        with Catalog.open(palace) as catalog:
+            return restore.session(catalog, registry.default(), 1)
+
+    shutil.rmtree(home.parent)
+    assert restored() == parsed
+    document["messages"].append({"id": "m3", "type": "user", "content": "later"})
+    (tmp_path / "copy.json").write_text(json.dumps(document))
+    mine(palace, tmp_path / "copy.json", embed=False)
+    assert restored().message_count == 3
+    assert restored().metadata.project == "/w/kiln-ctl"
+    assert rows(palace, "SELECT project_name FROM sessions") == [("kiln-ctl",)]
 
 
 def test_a_session_of_a_format_that_is_gone_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,9 @@ from mempalace.embedding import text_hash
 from mempalace.model import Message, Session, SessionMetadata
 from mempalace.palace.catalog import Catalog
 from mempalace.transcript import Transcript, first_words, render
-from mempalace.values import dumps, project_name
+from mempalace.values import dumps, parse_time, project_name
+
+_CHUNKS_AT_ONCE = 10_000  # a message may be as large as memory allows; its chunks are not held beside it
 
 
 class KnownMessage(NamedTuple):
@@ -53,11 +55,10 @@ def session_kind(session: Session) -> str:
 
 def freshness(session: Session) -> str:
     """Of two readings of a session, the one with the greater text is the newer."""
-    updated = session.metadata.extra.get("update_time")
     times = [message.timestamp for message in session.messages if message.timestamp is not None]
-    last = max(times).timestamp() if times else 0.0
-    stamp = updated if isinstance(updated, int | float) and not isinstance(updated, bool) else last
-    return f"{max(stamp, 0.0):018.6f}-{session.message_count:09d}"
+    updated = parse_time(session.metadata.extra.get("update_time"))
+    stamp = updated or (max(times) if times else None)
+    return f"{0.0 if stamp is None else max(stamp.timestamp(), 0.0):018.6f}-{session.message_count:09d}"
 
 
 def find(catalog: Catalog, format: str, key: str) -> SessionRow | None:
@@ -122,6 +123,8 @@ def _save_session(catalog: Catalog, session: Session, key: str, known: SessionRo
         labels = ("kind", "project", "project_name", "wing")
         before = catalog.row(f"SELECT {', '.join(labels)} FROM sessions WHERE id = ?", known.id)
         values["wing"] = wing or before[3]
+        if metadata.project is None:  # some tools write it beside their logs, where it may be gone by now
+            values["project"], values["project_name"] = before[1:3]
         if before != tuple(values[label] for label in labels):
             # What the lexical index filters by has changed: every chunk's entry is made again.
             catalog.db.execute(
@@ -201,7 +204,7 @@ class _NewChunk:
     moment: datetime | None
     last: datetime | None
     digest: bytes
-    words: str
+    words: bytes
     body: str
 
 
@@ -217,6 +220,7 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
     text = str(transcript)
     seen: dict[bytes, int] = {}
     new: list[_NewChunk] = []
+    added = 0
     moved: list[tuple[Any, ...]] = []
     for seq, chunk in enumerate(chunks(transcript)):
         times = [time for span in chunk.spans if (time := messages[span.message].timestamp) is not None]
@@ -230,7 +234,10 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
         uid = tree.digest(label, digest.hex(), seen[digest]).hex()[:20]
         known = before.pop(uid, None)
         if known is None:
-            new.append(_NewChunk(uid, seq, chunk, moment, final, digest, words, body))
+            new.append(_NewChunk(uid, seq, chunk, moment, final, digest, text_hash(words.strip()), body))
+            if len(new) == _CHUNKS_AT_ONCE:
+                added += _insert_chunks(catalog, session, new)
+                new = []
             continue
         place = (seq, chunk.start, chunk.end - end, _spans(chunk), _seconds(moment), _seconds(final))
         if known[1] != place:
@@ -238,13 +245,13 @@ def _save_chunks(catalog: Catalog, session: int, label: str, transcript: Transcr
             if known[1][4:] != place[4:]:
                 catalog.db.execute("INSERT OR IGNORE INTO lexical_stale VALUES (?)", (known[0],))
     catalog.add_many("UPDATE chunks SET seq = ?, start = ?, gap = ?, spans = ?, time = ?, last = ? WHERE id = ?", moved)
-    _insert_chunks(catalog, session, new)
+    added += _insert_chunks(catalog, session, new)
     remove_chunks(catalog, [known[0] for known in before.values()])
-    return len(new)
+    return added
 
 
-def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None:
-    """Insert chunks, and those of their texts that are not there yet, many at a time."""
+def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> int:
+    """Insert chunks, and those of their texts that are not there yet, many at a time; how many."""
     texts = {
         bytes(digest): int(number)
         for number, digest in catalog.rows_in(
@@ -260,7 +267,7 @@ def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None
             continue
         last += 1
         texts[one.digest] = last
-        rows.append((last, one.digest, text_hash(one.words.strip()), one.body))
+        rows.append((last, one.digest, one.words, one.body))
         if one.chunk.kind == Kind.DIALOGUE:
             queued.append((last, _seconds(one.moment)))
     catalog.add_many("INSERT INTO texts (id, hash, words, body) VALUES (?, ?, ?, ?)", rows)
@@ -284,6 +291,7 @@ def _insert_chunks(catalog: Catalog, session: int, new: list[_NewChunk]) -> None
             for one in new
         ],
     )
+    return len(new)
 
 
 def _spans(chunk: Chunk) -> str:

@@ -61,6 +61,8 @@ def attachment_text(value: Any, directory: Directory) -> str:
     parts = [as_string(item.get("pretext")), as_string(item.get("author_name"))]
     parts.append(f"[{title}]({link})" if title and link else title)
     parts.append(as_string(item.get("text")))
+    if not any(parts):
+        parts += as_texts(item.get("fallback"))[:1] if item.get("fields") else []  # what the fields are about
     for one in as_list(item.get("fields")):
         pair = as_dict(one)
         parts.append(": ".join(text for name in ("title", "value") for text in as_texts(pair.get(name))))
