@@ -195,16 +195,17 @@ def main() -> None:
             told["ours, needles"] = f"mining {ours:.1f} CPU s, {common.costs(asked.seconds)}"
         runs["peer, needles"] = ask_needles(peer, folder, corpus)
         told["peer, needles"] = peer_costs(peer)
+        common.headline(told, __doc__ or "")
+        for name in ("ours, needles", "peer, needles"):
+            needles.show({name: runs[name]}, [])
+        common.write(arguments.json, "peer", told, runs)
         if arguments.corpus is not None:
             _both_locomo(peer, folder, arguments.corpus / "data" / "locomo10.json", runs, told)
-    common.headline(told, __doc__ or "")
-    for name in ("ours, needles", "peer, needles"):
-        needles.show({name: runs[name]}, [])
-    if "peer, locomo" in runs:
-        locomo.show({name: runs[name] for name in ("ours, locomo", "peer, locomo")})
-        for metric in locomo.METRICS:
-            print(f"ours - peer, {metric:8} {common.paired(runs['ours, locomo'], runs['peer, locomo'], metric)}")
-    common.write(arguments.json, "peer", told, runs)
+            print(f"ours, locomo {told['ours, locomo']}\npeer, locomo {told['peer, locomo']}")
+            locomo.show({name: runs[name] for name in ("ours, locomo", "peer, locomo")})
+            for metric in locomo.METRICS:
+                print(f"ours - peer, {metric:8} {common.paired(runs['ours, locomo'], runs['peer, locomo'], metric)}")
+            common.write(arguments.json, "peer", told, runs)
 
 
 def _both_locomo(peer: Peer, folder: Path, data: Path, runs: dict[str, Any], told: dict[str, Any]) -> None:
