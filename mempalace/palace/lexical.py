@@ -35,6 +35,7 @@ _MOST_TERMS = 64
 _LONGEST_PHRASE = 60
 _MOST_TIES = 5_000
 _SHORTEST_SIMILAR = 4  # letters of a word that may stand for similar ones
+_LONGEST_SIMILAR = 64  # tantivy refuses larger automata
 _TWO_TYPOS = 8
 _MOST_UNKNOWN = 8
 _SIMILAR_BOOST = 4.0  # about what a rare word scores
@@ -254,7 +255,8 @@ class LexicalIndex:
         found = []
         for word in dict.fromkeys(self._tools["plain"].analyze(clean(text))):
             stems = self._tools["words"].analyze(word)
-            if len(word) >= _SHORTEST_SIMILAR and not any(searcher.doc_freq("words", stem) for stem in stems):
+            fits = _SHORTEST_SIMILAR <= len(word) <= _LONGEST_SIMILAR
+            if fits and not any(searcher.doc_freq("words", stem) for stem in stems):
                 found.append(word)
         return found[:_MOST_UNKNOWN]
 
