@@ -93,6 +93,9 @@ def _pack(text: str, kind: Kind, run: list[Span]) -> Iterator[Chunk]:
         yield Chunk(held[0].start, held[-1].end, kind, tuple(held))
 
 
+_NAME = re.compile(rf"(?:{MARK})?\[([^\]\n]+)\] ")
+
+
 class _Budget:
     """How much a chunk of a kind may hold, and how much it holds. Tokens count for dialogue only."""
 
@@ -100,17 +103,25 @@ class _Budget:
         dialogue = kind == Kind.DIALOGUE
         self.chars = DIALOGUE_CHARS if dialogue else OTHER_CHARS
         self.tokens = WINDOW_TOKENS - _HEADER_TOKENS
+        self.speaker = _SPEAKER_TOKENS
         self.measure: Callable[[str], int] | None = wordpiece.shared().count if dialogue else None
         self.reset()
 
     def reset(self) -> None:
         self._chars = self._tokens = 0
 
+    def begin(self, text: str, span: Span, start: int) -> None:
+        """A piece begins at `start`. In the first one of a message its speaker's name is part of the text."""
+        self.speaker = _SPEAKER_TOKENS
+        name = _NAME.match(text, span.start, span.end) if self.measure is not None and start > span.start else None
+        if name is not None and self.measure is not None:
+            self.speaker += self.measure(name[1][:_LONGEST_SPEAKER])
+
     def cost(self, text: str, piece: Span) -> tuple[int, int]:
         """The characters and tokens of a piece."""
         tokens = 0
         if self.measure is not None:
-            tokens = self.measure(text[piece.start : piece.end]) + _SPEAKER_TOKENS
+            tokens = self.measure(text[piece.start : piece.end]) + self.speaker
         return piece.end - piece.start, tokens
 
     def takes(self, cost: tuple[int, int]) -> bool:
@@ -127,6 +138,7 @@ def _pieces(text: str, span: Span, budget: _Budget) -> Iterator[Span]:
     """A span, or the pieces of it that fit a chunk each."""
     start = span.start
     while True:
+        budget.begin(text, span, start)
         limit = _furthest(text, start, span.end, budget)
         if limit >= span.end:
             yield span._replace(start=start)
@@ -145,7 +157,7 @@ def _furthest(text: str, start: int, end: int, budget: _Budget) -> int:
     limit = min(end, start + budget.chars)
     if budget.measure is None:
         return limit
-    left = budget.tokens - _SPEAKER_TOKENS
+    left = budget.tokens - budget.speaker
     all_tokens = budget.measure(text[start:limit])
     if all_tokens <= left:
         return limit

@@ -32,7 +32,7 @@ from mempalace.source import Source
 from mempalace.summary import Event, MineProblem, OnEvent, Summary
 
 # Grows when the parsers read something differently: sources read by an older one are read again.
-READER_VERSION = 1
+READER_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

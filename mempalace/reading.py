@@ -74,6 +74,7 @@ class Filer:
         self.counts = Counts()
         self.filed: set[int] = set()
         self._ordinal = -1
+        self._exports: dict[str, restore.Export] = {}  # all files of a reading are archived before it files any
         self._nameless: dict[int, list[tuple[str, bytes]]] = {}
 
     def file(self, session: Session, row: SourceRow) -> None:
@@ -169,7 +170,7 @@ class Filer:
         before = work.merged.pop(number, None)
         of = {(one.source, one.revision) for one in others}
         if again or before is None or not of <= before.of or any(one.container for one in others):
-            found = restore.readings(work.catalog, work.registry, session.format, key, others)
+            found = restore.readings(work.catalog, work.registry, session.format, key, others, self._exports)
             before = Merged(restore.merged(found), frozenset(of), max(map(filing.freshness, found))) if found else None
         if before is None:
             return session

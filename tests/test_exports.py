@@ -817,3 +817,19 @@ def test_lists_without_anything_are_empty(palace: Path, logs: Path) -> None:
     files: dict[str, str | bytes] = dict.fromkeys(names, "[]\n")
     assert states(read(palace, write_zip(logs / "a.zip", files))) == {"empty": 3}
     assert states(read(palace, unpack(logs / "a", files))) == {"empty": 3}
+
+
+@pytest.mark.parametrize("missing", ["users.json", "channels.json"])
+def test_a_workspace_that_lacks_a_list(palace: Path, logs: Path, missing: str) -> None:
+    files = slack_files(**DAYS)
+    del files[missing]
+    file = write_zip(logs / "slack.zip", {**files, "dms.json": "[]"})
+    summary = read(palace, file)
+    assert (summary.stored, summary.damaged) == (3, 0)
+    named = {"Ana", "Bob", "Cai"} if missing == "channels.json" else {"UANA", "UBOB", "UCAI"}
+    file.unlink()
+    sessions = [restored(palace, key) for key in titles(palace)]
+    assert {message.name for session in sessions for message in session.messages} == named
+    assert {session.metadata.project for session in sessions} == {"#kiln"}
+    thread = next(session for session in sessions if session.key and session.key.endswith(QUESTION))
+    assert [message.text.split()[-1] for message in thread.messages][1] == "monday"

@@ -47,7 +47,7 @@ ORDER = [
 ]
 OWNERS = {
     "chromadb": {"palace/vectors.py", "embedders.py"},
-    "tantivy": {"palace/lexical.py", "palace/tokens.py"},
+    "tantivy": {"palace/entries.py", "palace/lexical.py", "palace/tokens.py"},
     "click": {"cli"},
     "rich": {"cli"},
     "lupa": {"scripts/lua.py"},

@@ -21,6 +21,7 @@ from logs import (
     first,
     mine,
     rows,
+    stored_text,
     with_script,
     write_claude,
     write_script,
@@ -791,3 +792,20 @@ def test_subagents_are_sessions_of_their_own_below_their_parent(tmp_path: Path) 
     ]
     assert not [hit for hit in find(palace, "CHILD-1").results if "CHILD-1" in hit.text]
     assert first(palace, "CHILD-1", include=("subagent",)).session_id == "p/1"
+
+
+def test_many_snapshots_of_a_session_with_a_reader_that_fails_between(tmp_path: Path) -> None:
+    palace, logs, every = tmp_path / "palace", tmp_path / "in", []
+    for n in range(8):
+        own = [["user", f"own {n} {k}", f"m{n}-{k}", f"2026-01-05T08:{n:02}:{k:02}Z"] for k in range(3)]
+        messages: list[list[str]] = [["user", "common", "m", "2026-01-05T07:00:00Z"], *own]
+        broken = {"id": "s2", "messages": [["user", "BOOM"]]}
+        write_script(logs / f"{n}.json", {"id": "s1", "messages": messages}, *([broken] if n == 4 else []))
+        every += [] if n == 4 else [text for _, text, *_ in own]
+    options = miner.Options(embed=False)
+    summary = miner.mine(palace, [logs], options, registry=with_script())
+    assert (states(summary), summary.stored) == ({"new": 7, "failed": 1}, 22)
+    with Catalog.open(palace) as catalog:
+        whole = restore.session(catalog, with_script(), 1)
+    assert [message.text for message in whole.messages] == ["common", *every]
+    assert stored_text(palace, "s1") == "\n\n".join(f"> {text}" for text in ["common", *every])

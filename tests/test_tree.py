@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mempalace.model import Message, Origin, Role, Session, SessionMetadata, Text, TokenUsage, group_turns
-from mempalace.tree import content_hash, digest, flatten, identities, merge
+from mempalace.tree import content_hash, digest, flatten, identities, merge, merge_all
 
 START = datetime(2026, 2, 3, 9, tzinfo=UTC)
 
@@ -74,6 +74,34 @@ def test_what_only_the_older_reading_has_stands_where_it_stood() -> None:
     one, two, three, four = (said(str(n), str(n)) for n in range(4))
     assert list(merge(session(one, two, three), session(one, three, four)).messages) == [one, two, three, four]
     assert list(merge(session(one, two), session(three)).messages) == [three, one, two]
+
+
+def test_times_put_in_order_what_only_one_reading_has() -> None:
+    first, last = said("first", "f", 0), said("last", "l", 9)
+    one, two, three, four = (said(str(n), str(n), n) for n in range(1, 5))
+    merged = merge(session(first, one, three, last), session(first, two, four, last))
+    assert list(merged.messages) == [first, one, two, three, four, last]
+    assert list(merge(session(one, two), session(three, four)).messages) == [one, two, three, four]
+    assert list(merge(session(three), session(one, two, four)).messages) == [one, two, three, four]
+
+
+@given(st.lists(READINGS, min_size=1, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_many_readings_merge_into_all_their_messages(readings: list[Session]) -> None:
+    merged = merge_all(readings)
+    assert set(keys(merged)) == {key for reading in readings for key in keys(reading)}
+    assert len(keys(merged)) == merged.message_count
+    here = {id(message) for message in readings[-1].messages}
+    assert [message for message in merged.messages if id(message) in here] == list(readings[-1].messages)
+
+
+def test_what_the_newer_reading_does_not_say_of_the_session_the_older_does() -> None:
+    def told(title: str | None, project: str | None, minute: int) -> Session:
+        metadata = SessionMetadata("s", START + timedelta(minutes=minute), title=title, project=project)
+        return Session(Path("a.jsonl"), "x", metadata, group_turns([said(str(minute), minute=minute)]))
+
+    merged = merge(told("old", "/w/old", 1), told(None, "/w/new", 5)).metadata
+    assert (merged.title, merged.project, merged.timestamp) == ("old", "/w/new", START + timedelta(minutes=1))
 
 
 def test_the_newer_words_of_a_message_win() -> None:

@@ -14,7 +14,8 @@ from mempalace.embedding import Embedder, pack, unpack
 from mempalace.errors import StoreError
 from mempalace.palace import folder, vectors
 from mempalace.palace.catalog import Catalog
-from mempalace.palace.lexical import Entry, LexicalIndex
+from mempalace.palace.entries import Entry
+from mempalace.palace.lexical import LexicalIndex
 from mempalace.palace.texts import CHUNK_COLUMNS, ChunkRow, first_chunks, seen_by_indexes
 
 FEWEST_TO_STORE = 500  # opening Chroma costs more than a CPU second; fewer vectors are scored exactly

@@ -24,9 +24,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import tantivy
-from tantivy import Document, Index, Occur, Query, Schema, SchemaBuilder, TextAnalyzer
+from tantivy import Index, Occur, Query, TextAnalyzer
 
 from mempalace.errors import PalaceDamaged, StoreError
+from mempalace.palace.entries import Entry, document, schema
 from mempalace.palace.tokens import analyzers, identifiers, weighted
 from mempalace.values import clean
 
@@ -39,23 +40,6 @@ _LONGEST_SIMILAR = 64  # tantivy refuses larger automata
 _TWO_TYPOS = 8
 _MOST_UNKNOWN = 8
 _SIMILAR_BOOST = 4.0  # about what a rare word scores
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What is indexed of a chunk. `text` is the chunk with its header, as `chunk.index_text` gives it."""
-
-    chunk: int
-    text: str
-    kind: str
-    scope: str
-    format: str
-    projects: tuple[str, ...]
-    roles: tuple[str, ...]
-    session: int
-    time: float | None
-    wing: str | None = None
-    last: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +88,6 @@ class Hits:
     total: int = 0
 
 
-def _schema() -> Schema:
-    builder = SchemaBuilder()
-    builder.add_unsigned_field("chunk", indexed=True, fast=True)
-    builder.add_text_field("words", tokenizer_name="words", index_option="position")
-    builder.add_text_field("whole", tokenizer_name="whole", index_option="basic")
-    builder.add_text_field("chars", tokenizer_name="chars", index_option="position")
-    for name in ("kind", "scope", "format", "project", "wing", "role"):
-        builder.add_text_field(name, tokenizer_name="raw", index_option="basic")
-    builder.add_unsigned_field("session", indexed=True)
-    builder.add_integer_field("time", indexed=True, fast=True)
-    builder.add_integer_field("last", indexed=True, fast=True)
-    return builder.build()
-
-
 class LexicalIndex:
     """An index on disk, for reading and, under the palace's lock, for writing."""
 
@@ -131,7 +101,7 @@ class LexicalIndex:
         """A new, empty index in a folder that is made for it."""
         try:
             path.mkdir(parents=True, exist_ok=True)
-            return cls._prepare(Index(_schema(), path=str(path)), path)
+            return cls._prepare(Index(schema(), path=str(path)), path)
         except (ValueError, OSError) as error:
             raise StoreError(f"the lexical index cannot be made: {error}", path=path) from error
 
@@ -180,7 +150,7 @@ class LexicalIndex:
                     writer.delete_documents_by_query(Query.term_set_query(schema, "chunk", list(removed)))
                 added = 0
                 for entry in entries:
-                    writer.add_document(_document(entry))
+                    writer.add_document(document(entry))
                     added += 1
                 writer.commit()
                 writer.wait_merging_threads()
@@ -387,32 +357,3 @@ class LexicalIndex:
 def _total(result: tantivy.SearchResult) -> int:
     count: int | None = result.count  # type: ignore[attr-defined]  # the stub lacks it
     return count or 0
-
-
-def _document(entry: Entry) -> Document:
-    document = Document()
-    document.add_unsigned("chunk", entry.chunk)
-    document.add_text("words", entry.text)
-    names, parts = identifiers(entry.text)
-    if names:
-        document.add_text("whole", " ".join(names))
-    if parts:
-        document.add_text("words", " ".join(parts))
-    if not entry.text.isascii():
-        document.add_text("chars", entry.text)
-    document.add_text("kind", entry.kind)
-    document.add_text("scope", entry.scope)
-    document.add_text("format", entry.format)
-    for project in entry.projects:
-        document.add_text("project", project)
-    if entry.wing is not None:
-        document.add_text("wing", entry.wing)
-    for role in entry.roles:
-        document.add_text("role", role)
-    document.add_unsigned("session", entry.session)
-    if entry.time is not None:
-        document.add_integer("time", math.floor(entry.time))
-    last = entry.time if entry.last is None else entry.last
-    if last is not None:
-        document.add_integer("last", math.floor(last))
-    return document

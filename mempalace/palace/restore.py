@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -46,18 +46,33 @@ def holders(catalog: Catalog, session: int) -> list[Holder]:
     return [Holder(*row) for row in rows]
 
 
-def readings(catalog: Catalog, registry: Registry, format: str, key: str, held: Iterable[Holder]) -> list[Session]:
+def readings(
+    catalog: Catalog,
+    registry: Registry,
+    format: str,
+    key: str,
+    held: Iterable[Holder],
+    exports: dict[str, Export] | None = None,
+) -> list[Session]:
     """The session of that key as the kept revisions of sources tell it, of an export of many files as all its
-    states do; revisions that do not have it are left out."""
+    states do; revisions that do not have it are left out.
+
+    `exports` keeps what was read of exports for the next session; it is good until something is archived.
+    """
+    exports = {} if exports is None else exports
     found: list[Session] = []
-    exports: dict[tuple[str, str], list[Session]] = {}
+    seen: dict[tuple[str, str], bool] = {}  # parts of exports, and whether they tell of the session
     for holder in held:
         if holder.container:
-            export = Export(catalog, registry.get(format), holder)
-            if export.place not in exports:
-                exports[export.place] = export.readings(key)
-                found += exports[export.place]
-            if exports[export.place]:
+            if holder.container not in exports:
+                exports[holder.container] = Export(catalog, registry.get(format), holder.container)
+            export = exports[holder.container]
+            place = holder.container, export.part(holder)
+            if place not in seen:
+                told = export.sessions(place[1]).get(key, [])
+                seen[place] = bool(told)
+                found += told
+            if seen[place]:
                 continue
         one = _reading(catalog, registry, format, key, holder)
         found += [] if one is None else [one]
@@ -101,53 +116,63 @@ def _slice(catalog: Catalog, registry: Registry, format: str, holder: Holder) ->
 
 
 class Export:
-    """What is kept of an export of many files, around one of them.
+    """What is kept of an export of many files. It is read part by part: the folder of a channel, or a file alone,
+    each with the lists beside it.
 
     A revision's number is that of the reading of the export which found it, so that what a file's newest
-    revision up to a number says is what the export said then. `place` is the part of it that `readings` reads:
-    the folder of the file, or the file alone, with the lists beside it.
+    revision up to a number says is what the export said then.
     """
 
-    def __init__(self, catalog: Catalog, format: Format, holder: Holder) -> None:
+    def __init__(self, catalog: Catalog, format: Format, container: str) -> None:
         self._catalog = catalog
         self._format = format
-        self._root = path_of(holder.container)
+        self._root = path_of(container)
         self._files: dict[str, _KeptFile] = {}
         for number, path, member, revision in catalog.rows(
             "SELECT s.id, s.path, s.member, p.revision FROM sources s JOIN source_parts p ON p.source = s.id"
             " WHERE s.container = ? AND p.seq = 0"
             " UNION SELECT id, path, member, revision FROM sources WHERE container = ?",
-            holder.container,
-            holder.container,
+            container,
+            container,
         ):
             file = _KeptFile(number, path, member, [])
             self._files.setdefault(self._name(path, member), file).revisions.append(revision)
         for file in self._files.values():
             file.revisions.sort()
-        self._name_here = self._name(holder.path, holder.member)
-        parts = set(format.folder_files(list(self._files)))
-        folder = self._name_here.rpartition("/")[0]
-        whole = self._name_here in parts
-        self._parts = [name for name in parts if name.rpartition("/")[0] == folder] if whole else []
-        self._beside = self._files.keys() - parts
-        self.place = (holder.container, folder if whole else self._name_here)
+        self._together = set(format.folder_files(list(self._files)))
+        self._last: tuple[str, dict[str, list[Session]]] | None = None
 
     def _name(self, path: str, member: str) -> str:
         return member or os.path.relpath(path_of(path), self._root).replace(os.sep, "/")
 
-    def readings(self, key: str) -> list[Session]:
-        """The session of that key as the states of the export tell it, or as each revision of a file alone does."""
-        told: list[Iterable[Session]] = []
-        if self._parts:
-            changes = sorted({revision for name in self._parts for revision in self._files[name].revisions})
-            for until in [*(change - 1 for change in changes[1:]), _NEWEST]:
-                folder = KeptFolder(self._catalog, self._root, self._files, {*self._parts, *self._beside}, until)
-                told.append(self._format.read_folder(folder, lambda name: Ledger()))
-        else:
+    def part(self, holder: Holder) -> str:
+        """Where a file belongs: its folder if that is read as a whole (it ends in "/"), else its name."""
+        name = self._name(holder.path, holder.member)
+        return name.rpartition("/")[0] + "/" if name in self._together else name
+
+    def sessions(self, part: str) -> dict[str, list[Session]]:
+        """The sessions of a part by their keys, as every state of it tells them. The part read last is at hand."""
+        if self._last is None or self._last[0] != part:
+            found: dict[str, list[Session]] = {}
+            for sessions in self._states(part):
+                for session in tree.flatten(sessions):
+                    if session.key is not None and session.message_count:
+                        found.setdefault(session.key, []).append(session)
+            self._last = part, found
+        return self._last[1]
+
+    def _states(self, part: str) -> Iterator[Iterator[Session]]:
+        if not part.endswith("/"):
             folder = KeptFolder(self._catalog, self._root, self._files, self._files, _NEWEST)
-            for revision in self._files[self._name_here].revisions:
-                told.append(self._format.documents(folder.source(self._name_here, revision), Ledger()))
-        return [one for sessions in told for one in tree.flatten(sessions) if one.key == key and one.message_count]
+            for revision in self._files[part].revisions:
+                yield self._format.documents(folder.source(part, revision), Ledger())
+            return
+        names = [name for name in self._together if name.rpartition("/")[0] + "/" == part]
+        changes = sorted({revision for name in names for revision in self._files[name].revisions})
+        for until in [*(change - 1 for change in changes[1:]), _NEWEST]:
+            beside = self._files.keys() - self._together
+            folder = KeptFolder(self._catalog, self._root, self._files, {*names, *beside}, until)
+            yield self._format.read_folder(folder, lambda name: Ledger())
 
 
 _NEWEST = 1 << 62

@@ -7,13 +7,14 @@ CREATE TABLE sources (
     id INTEGER PRIMARY KEY,
     path TEXT NOT NULL,
     member TEXT NOT NULL DEFAULT '',
-    container TEXT NOT NULL DEFAULT '',    -- the archive or folder that it is read as a part of
+    container TEXT NOT NULL DEFAULT '',    -- the archive or folder (of a Slack workspace) that it is read as a part of
     format TEXT,
     state TEXT NOT NULL,              -- read, empty, unrecognised, ignored, failed, excluded; archive: see its members; gone: a member no longer there
     size INTEGER NOT NULL DEFAULT 0,
     mtime_ns INTEGER NOT NULL DEFAULT 0,
     inode INTEGER NOT NULL DEFAULT 0,
-    revision INTEGER NOT NULL DEFAULT 0,   -- grows when the file's earlier bytes are no longer its beginning
+    revision INTEGER NOT NULL DEFAULT 0,   -- grows when the file's earlier bytes are no longer its beginning; in a
+                                      -- container it becomes the number of the reading that found that
     reader INTEGER NOT NULL DEFAULT 0,     -- version of the parsers that read it
     records_read INTEGER NOT NULL DEFAULT 0,
     records_stored INTEGER NOT NULL DEFAULT 0,
@@ -25,7 +26,7 @@ CREATE TABLE sources (
     UNIQUE (path, member)
 );
 
--- Every source's bytes, in parts of a fixed size, each distinct part once.
+-- Every source's bytes, in parts (see archive.py), each distinct part once.
 CREATE TABLE parts (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, size INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE source_parts (
     source INTEGER NOT NULL, revision INTEGER NOT NULL, seq INTEGER NOT NULL, part INTEGER NOT NULL,

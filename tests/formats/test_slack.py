@@ -233,3 +233,24 @@ def test_a_real_export_agrees_with_a_count_by_hand(corpus: Path) -> None:
     names = {m.name for session in sessions for m in session.messages if m.role is Role.USER}
     assert names == {"user_2feh", "user_113r", "user_b6je", "user_t2fl"}
     assert not any(m.role is Role.ASSISTANT for session in sessions for m in session.messages)
+
+
+def test_an_attachment_of_fields_only_is_headed_by_its_fallback() -> None:
+    field = {"title": "branch", "value": "main"}
+    assert attachment_text({"fallback": "build 7", "fields": [field]}, Directory()) == "build 7\nbranch: main"
+    assert attachment_text({"fallback": "f", "title": "build", "fields": [field]}, Directory()) == "build\nbranch: main"
+    assert attachment_text({"fallback": "build 7"}, Directory()) == "build 7"
+
+
+def test_a_folder_that_no_list_names_is_called_by_its_id(tmp_path: Path) -> None:
+    for folder in ("D024BE91L", "C024BE91L", "lost"):
+        (tmp_path / folder).mkdir()
+        message = {"type": "message", "user": "U1", "text": "hi", "ts": "1767870000.000100", "team": "T1"}
+        (tmp_path / folder / "2026-01-08.json").write_text(json.dumps([message]))
+    (tmp_path / "channels.json").write_text("[]")
+    sessions, _ = read_all(tmp_path)
+    assert [session.key for session in sessions] == [
+        "C024BE91L/2026-01-08",
+        "D024BE91L/2026-01-08",
+        "T1/lost/2026-01-08",
+    ]
