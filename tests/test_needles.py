@@ -32,9 +32,6 @@ def asked(corpus: needle_corpus.Corpus, tmp_path_factory: pytest.TempPathFactory
         yield opened
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a literal match counts inside a longer name: getLimitPacketLedgerAsync is first"
-)
 def test_an_exact_identifier_comes_first(corpus: needle_corpus.Corpus, asked: common.Asked) -> None:
     """Prints the figures of all classes as well (pytest -s); what they must be is said where search is tuned."""
     found = needles.ask(asked, corpus.needles, "hybrid")

@@ -34,7 +34,7 @@ def test_every_command_and_filter_exists() -> None:
     from mempalace.cli.search import command as search
 
     assert set(
-        re.findall(r"mempalace (mine|search|show|export|resume|status|sessions|formats|rebuild|demo)\b", README)
+        re.findall(r"mempalace (mine|search|show|export|resume|status|sessions|formats|refine|rebuild|demo)\b", README)
     ) == set(_COMMANDS)
     options = {name for parameter in search.params for name in parameter.opts}
     (filters,) = re.findall(r"Filters: `([^`]+)`", README)
