@@ -659,7 +659,7 @@ def sessions(palace: Path) -> int:
 
 
 def test_ctrl_c_keeps_what_was_read_and_a_second_run_goes_on(palace: Path, logs: Path) -> None:
-    many(logs)
+    many(logs, 400)
     mining = start("mine", "--palace", palace, logs)
     wait_for(lambda: sessions(palace) >= 5 or mining.poll() is not None)
     mining.send_signal(signal.SIGINT)
