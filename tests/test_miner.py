@@ -21,6 +21,7 @@ from logs import (
     first,
     mine,
     rows,
+    stored_text,
     with_script,
     write_claude,
     write_script,
