@@ -73,6 +73,7 @@ class Filer:
         self._catalog = work.catalog
         self.counts = Counts()
         self.filed: set[int] = set()
+        self._held: dict[tuple[int, int], int] = {}  # where a session stands in a source first
         self._ordinal = -1
         self._exports: dict[str, restore.Export] = {}  # all files of a reading are archived before it files any
         self._nameless: dict[int, list[tuple[str, bytes]]] = {}
@@ -90,7 +91,8 @@ class Filer:
             self._count(session, now, {}, row, newer=True)
         else:
             held = restore.holders(self._catalog, known.id)
-            newer = any(one.source == row.id for one in held) or filing.freshness(session) >= known.freshness
+            ours = known.id not in self.filed and any(one.source == row.id for one in held)
+            newer = ours or filing.freshness(session) >= known.freshness
             self._count(session, now, known.messages, row, newer=newer)
             self._hold(known.id, session, row)
             idents = {ident for ident, _ in now}
@@ -158,9 +160,13 @@ class Filer:
         return "content-" + tree.digest(*(ident.hex() for ident, _ in now)).hex()[:16]
 
     def _hold(self, number: int, session: Session, row: SourceRow) -> None:
+        """Note where the session stands; one that stands in several places of a file is looked for in all of it."""
+        place = (number, row.id)
+        ordinal = self._held.setdefault(place, self._ordinal)
+        end = session.end if ordinal == self._ordinal else None
         self._catalog.db.execute(
             "INSERT OR REPLACE INTO session_sources VALUES (?, ?, ?, ?, ?, ?)",
-            (number, row.id, row.revision, self._ordinal, session.start, session.end),
+            (number, row.id, row.revision, ordinal, session.start, end),
         )
 
     def _merged(self, number: int, session: Session, key: str, held: list[restore.Holder], row: SourceRow) -> Session:

@@ -833,3 +833,13 @@ def test_a_workspace_that_lacks_a_list(palace: Path, logs: Path, missing: str) -
     assert {session.metadata.project for session in sessions} == {"#kiln"}
     thread = next(session for session in sessions if session.key and session.key.endswith(QUESTION))
     assert [message.text.split()[-1] for message in thread.messages][1] == "monday"
+
+
+def test_an_older_copy_in_the_same_file_is_a_duplicate(palace: Path, logs: Path) -> None:
+    old = chatgpt("c1", ["question", "draft"], "Old", update_time=1_767_230_000)
+    new = chatgpt("c1", ["question", "final"], "New", update_time=1_767_240_000)
+    (logs / "conversations.json").write_text(json.dumps([new, old]))
+    summary = read(palace, logs)
+    assert (summary.stored, summary.duplicate) == (2, 2)
+    assert titles(palace) == {"c1": "New"}
+    assert texts(palace, "c1") == ["question", "final"]
