@@ -46,13 +46,7 @@ def keep(catalog: Catalog, source: int, revision: int, stream: BinaryIO, followi
             revision,
         )
     ]
-    parts: list[int] = []
-    rest = b""  # what was read and is no part yet
-    for part, digest, size in before:
-        rest = _read_part(stream, size)
-        if _digest(rest) != digest:
-            break
-        parts.append(part)
+    parts, rest = _still_there(before, stream)
     same = len(parts) == len(before)  # every byte kept before is at its place
     if same and before:
         more = _read_part(stream, 1)
@@ -72,6 +66,18 @@ def keep(catalog: Catalog, source: int, revision: int, stream: BinaryIO, followi
     if number == revision:
         _drop_orphans(catalog, {part for part, _, _ in before} - set(parts))
     return Kept(unchanged=False, grown=bool(before) and same, revision=number)
+
+
+def _still_there(before: list[tuple[int, bytes, int]], stream: BinaryIO) -> tuple[list[int], bytes]:
+    """The parts that a stream begins with as they were, and what was read of it last: another, or the last of them."""
+    parts: list[int] = []
+    data = b""
+    for part, digest, size in before:
+        data = _read_part(stream, size)
+        if _digest(data) != digest:
+            break
+        parts.append(part)
+    return parts, data
 
 
 def _read_part(stream: BinaryIO, size: int) -> bytes:
