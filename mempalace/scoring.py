@@ -26,7 +26,7 @@ _MOST_WORDS = 64  # of a query, the most telling, for late interaction
 class Scorer:
     """Gives candidates of one query their scores. With a role, only what that role says counts.
 
-    `indexes` says what took part; `query_vector` is None if vectors do not.
+    It may be asked again with more candidates: what it worked out for a text or the query is kept.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Scorer:
         self.wanted = wanted
         self.role = role
         self.lexical_only = lexical_only
+        self._described: dict[int, list[str]] = {}
 
     @cached_property
     def query_vector(self) -> NDArray[np.float32] | None:
@@ -119,7 +120,6 @@ class Scorer:
     def _encoded(self, texts: list[int]) -> dict[int, float]:
         """The cosine of some texts with the query by the sentence encoder: kept vectors, and what they lack."""
         model = encoder.default()
-        query = self.reader.encoded_query(self.wanted.words)
         found = self.reader.encoded(texts)
         missing = self._seen(set(texts) - found.keys())
         order = sorted(missing)
@@ -127,15 +127,23 @@ class Scorer:
         found.update(zip(order, vectors, strict=True))
         self.reader.remember(dict(zip(order, vectors, strict=True)))
         ids = sorted(found)
-        scores = embedding.unpack([found[text] for text in ids], model.dimensions) @ query
+        scores = embedding.unpack([found[text] for text in ids], model.dimensions) @ self._encoded_query
         return dict(zip(ids, scores.tolist(), strict=True))
 
     def _seen(self, texts: Iterable[int]) -> dict[int, list[str]]:
         """What the indexes see of each of some texts."""
-        rows = first_chunks(self.reader.catalog, texts)
-        return {
-            row.text: parts for row, (parts, _) in zip(rows, seen_by_indexes(self.reader.catalog, rows), strict=True)
-        }
+        wanted = list(texts)
+        catalog = self.reader.catalog
+        rows = first_chunks(catalog, [text for text in wanted if text not in self._described])
+        for row, (parts, _) in zip(rows, seen_by_indexes(catalog, rows), strict=True):
+            self._described[row.text] = parts
+        return {text: self._described[text] for text in wanted if text in self._described}
+
+    @cached_property
+    def _encoded_query(self) -> NDArray[np.float32]:
+        """The vector of the free words by the sentence encoder."""
+        row: NDArray[np.float32] = encoder.default().embed([self.wanted.words])[0]
+        return row
 
     @cached_property
     def _query_tokens(self) -> dict[int, float]:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 CANDIDATES = 60
 _PHRASE_CANDIDATES = 400
 _MOST_CANDIDATES = 4_000
-_DIALOGUE = "dialogue"
 _MOST_SIMILAR = 3
 _ALIKE = 0.7
 
@@ -132,7 +131,7 @@ class _Search:
         if unknown:
             known = ", ".join([*INCLUDES, *SCOPES, ALL])
             raise UsageError(f"cannot include {', '.join(sorted(unknown))}", hint=f"one of: {known}")
-        kinds = ["dialogue"] + [kind for name in filters.include for kind in INCLUDES.get(name, ())]
+        kinds = [str(Kind.DIALOGUE)] + [kind for name in filters.include for kind in INCLUDES.get(name, ())]
         scopes = ["main"] + [name for name in filters.include if name in SCOPES]
         session = None if filters.session is None else self.reader.find_session(filters.session)
         return Restriction(
@@ -153,16 +152,16 @@ class _Search:
             return {}
         self.indexes.append("lexical")
         kinds = self.allowed.kinds
-        if kinds == (_DIALOGUE,):
+        if kinds == (Kind.DIALOGUE,):
             return index.search(self.wanted, self.allowed, depth).scores
         # Neither dialogue nor what was asked for beside it may crowd out the other.
-        others = tuple(kind for kind in (kinds or tuple(map(str, Kind))) if kind != _DIALOGUE)
+        others = tuple(kind for kind in (kinds or tuple(map(str, Kind))) if kind != Kind.DIALOGUE)
         found = index.search(self.wanted, replace(self.allowed, kinds=others), depth).scores
-        return {**index.search(self.wanted, replace(self.allowed, kinds=(_DIALOGUE,)), depth).scores, **found}
+        return {**index.search(self.wanted, replace(self.allowed, kinds=(str(Kind.DIALOGUE),)), depth).scores, **found}
 
     def _vector(self, depth: int) -> dict[int, float]:
         """Chunks by exact cosine. Phrases are literal: then only what the lexical index found counts."""
-        if self.wanted.phrases or (_DIALOGUE not in self.allowed.kinds and self.allowed.kinds):
+        if self.wanted.phrases or (Kind.DIALOGUE not in self.allowed.kinds and self.allowed.kinds):
             return {}
         query = self.scorer.query_vector if self.reader.has_vectors else None
         if query is None:

@@ -161,11 +161,6 @@ class PalaceReader:
         while len(self._remembered) > _MOST_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
 
-    def encoded_query(self, text: str) -> NDArray[np.float32]:
-        """The vector of a query by the sentence encoder."""
-        row: NDArray[np.float32] = encoder.default().embed([text])[0]
-        return row
-
     @cached_property
     def embedder(self) -> Embedder:
         """What made the palace's vectors."""
