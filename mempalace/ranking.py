@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import orjson
 
@@ -38,9 +38,21 @@ MOST_PER_SESSION = 3
 SpanRow = tuple[int, int, int, str, str]
 
 
+class MessageRow(NamedTuple):
+    """What the catalog keeps of a message; `path` is that of its source."""
+
+    ident: bytes
+    hash: bytes
+    id: str | None
+    time: float | None
+    line: int | None
+    name: str | None
+    path: str
+
+
 @dataclass
 class Candidate:
-    """A chunk that may be a hit, with its row and scores. `spans` are (start, end, message, role, origin)."""
+    """A chunk that may be a hit, with its row and scores. With a role, only what that role says is looked at."""
 
     chunk: int
     uid: str
@@ -50,25 +62,28 @@ class Candidate:
     text: int
     words: bytes
     body: str
-    spans: list[SpanRow]
-    whole: bool  # whether all of its parts may match
+    parts: str  # all its spans, as JSON
+    role: str | None = None
     lexical: float = 0.0
     vector: float = 0.0
     late: float = 0.0
     rerank: float | None = None
     score: float = 0.0
-    best: SpanRow | None = None  # its best-matching part, once that was asked for
+    # Its best-matching part, the message of that, and what tells it from others, once they were asked for.
+    best: SpanRow | None = None
+    message: MessageRow | None = None
+    ident: bytes | None = None
 
-    @classmethod
-    def of(cls, row: Any, role: str | None = None) -> Candidate:
-        """The candidate of a catalog row (chunk, uid, session, kind, time, text, words, body, spans as JSON).
+    @cached_property
+    def spans(self) -> list[SpanRow]:
+        """The parts that may match: (start, end, message, role, origin)."""
+        parts = [tuple(span) for span in orjson.loads(self.parts)]
+        return [span for span in parts if self.role in (None, span[3])]
 
-        With a role, only that role's spans are looked at.
-        """
-        chunk, uid, session, kind, moment, text, words, body, spans = row
-        parts = [tuple(span) for span in orjson.loads(spans)]
-        said = [span for span in parts if role in (None, span[3])]
-        return cls(chunk, uid, session, kind, moment, text, bytes(words), body, said, len(said) == len(parts))
+    @cached_property
+    def whole(self) -> bool:
+        """Whether all of its parts may match."""
+        return self.role is None or len(self.spans) == len(orjson.loads(self.parts))
 
     @cached_property
     def said(self) -> str:
@@ -77,7 +92,7 @@ class Candidate:
 
     @cached_property
     def spoken(self) -> str:
-        """The same, folded for comparison."""
+        """What is said, folded for comparison."""
         return fold(self.said)
 
 
@@ -92,15 +107,15 @@ def score(candidates: Sequence[Candidate], query: str, wanted: Wanted, weights: 
     best_lexical = _best(one.lexical for one in candidates)
     best_vector = _best(one.vector for one in candidates)
     best_late = max(_best(one.late for one in candidates), LATE_FULL)
-    needle, whole = fold(wanted.words), fold(query)
+    needle = fold(wanted.words)
+    needles = {needle, fold(query)} if needle else set()
     bonus = LITERAL_WORD_BONUS if needle.isalpha() else LITERAL_BONUS
     for one in candidates:
         one.rerank = None
         one.score = (
             lexical * one.lexical / best_lexical + vector * one.vector / best_vector + late * one.late / best_late
         )
-        if needle:
-            one.score += bonus * max(_literally(part, one) for part in {needle, whole})
+        one.score += bonus * max([_literally(part, one) for part in needles], default=0.0)
     _add_session_prior(candidates)
 
 
@@ -218,6 +233,7 @@ def has_a_word(one: Candidate, span: SpanRow, wanted: Wanted) -> bool:
     return not _terms(wanted).isdisjoint(_words(fold(unquote(one.body[span[0] : span[1]]))))
 
 
+@lru_cache(maxsize=16)
 def _terms(wanted: Wanted) -> set[str]:
     return _words(" ".join([fold(wanted.words), *map(fold, wanted.phrases)]))
 

@@ -50,7 +50,7 @@ class Scorer:
         index = self.reader.lexical
         missing = tuple(one.chunk for one in candidates if one.chunk not in lexical)
         if missing and index is not None:
-            lexical = {**lexical, **index.search(self.wanted, Restriction(chunks=missing), len(missing)).scores}
+            lexical = {**lexical, **index.search(self.wanted, Restriction(chunks=missing), len(missing))}
         if self.role is not None and index is not None:
             lexical = self._of_role(candidates, lexical)
         for one in candidates:

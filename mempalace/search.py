@@ -86,20 +86,16 @@ class _Search:
 
     def run(self, context: int) -> SearchResults:
         kept = self._candidates()
-        chunks = self.catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
-        kinds = self.allowed.kinds
         return SearchResults(
             query=self.query,
             filters=self.filters,
             indexes=self.indexes,
-            results=[
-                hits.hit(self.catalog, rank, one, self.wanted, context, kinds) for rank, one in enumerate(kept, 1)
-            ],
+            results=hits.hits(self.catalog, kept, self.wanted, context, self.allowed.kinds),
             hidden=self._hidden(),
             terms=self._terms(),
-            embedded=self._embedded(),
+            embedded=self.reader.embedded,
             similar=self._similar(kept),
-            behind=max(0, chunks - int(self.catalog.get("lexical_through", "0") or 0)),
+            behind=self.reader.behind,
         )
 
     def _candidates(self) -> list[Candidate]:
@@ -153,11 +149,11 @@ class _Search:
         self.indexes.append("lexical")
         kinds = self.allowed.kinds
         if kinds == (Kind.DIALOGUE,):
-            return index.search(self.wanted, self.allowed, depth).scores
+            return index.search(self.wanted, self.allowed, depth)
         # Neither dialogue nor what was asked for beside it may crowd out the other.
         others = tuple(kind for kind in (kinds or tuple(map(str, Kind))) if kind != Kind.DIALOGUE)
-        found = index.search(self.wanted, replace(self.allowed, kinds=others), depth).scores
-        return {**index.search(self.wanted, replace(self.allowed, kinds=(str(Kind.DIALOGUE),)), depth).scores, **found}
+        found = index.search(self.wanted, replace(self.allowed, kinds=others), depth)
+        return {**index.search(self.wanted, replace(self.allowed, kinds=(str(Kind.DIALOGUE),)), depth), **found}
 
     def _vector(self, depth: int) -> dict[int, float]:
         """Chunks by exact cosine. Phrases are literal: then only what the lexical index found counts."""
@@ -220,21 +216,24 @@ class _Search:
             " FROM chunks c JOIN texts t ON t.id = c.text WHERE c.id IN (?)",
             chunks,
         )
-        return [Candidate.of(row, self.filters.role) for row in rows]
+        found = [Candidate(*row) for row in rows]
+        for one in found:
+            one.role = self.filters.role
+        return found
 
     def _without_excluded(self, candidates: list[Candidate]) -> list[Candidate]:
         """Drop what has an excluded word, but keep (and add) what has the whole query literally."""
         index = self.reader.lexical
         if index is None:
             return candidates
-        as_it_stands = index.search(Wanted(phrases=(self.query,)), self.allowed, CANDIDATES).scores
+        as_it_stands = index.search(Wanted(phrases=(self.query,)), self.allowed, CANDIDATES)
         needle = ranking.fold(self.query)
         literal = [one for one in self._load(as_it_stands) if needle in one.spoken]
         kept = {one.chunk: one for one in literal}
         here = Restriction(chunks=tuple(one.chunk for one in candidates))
         dropped: set[int] = set()
         for word in self.wanted.excluded:
-            dropped |= index.search(Wanted(phrases=(word,)), here, len(candidates) or 1).scores.keys()
+            dropped |= index.search(Wanted(phrases=(word,)), here, len(candidates) or 1).keys()
         return [*kept.values(), *(one for one in candidates if one.chunk not in kept and one.chunk not in dropped)]
 
     # --- what else is told --------------------------------------------------------------------------------
@@ -244,14 +243,12 @@ class _Search:
         index = self.reader.lexical
         if index is None or ALL in self.filters.include or not (self.allowed.kinds or self.allowed.scopes):
             return {}
-        found: dict[str, int] = {}
-        for name, kinds in INCLUDES.items():
-            if name not in self.filters.include:
-                found[name] = index.count_all(self.wanted, replace(self.allowed, kinds=kinds))
-        for name in SCOPES:
-            if name not in self.filters.include and self.allowed.scopes:
-                found[name] = index.count_all(self.wanted, replace(self.allowed, scopes=(name,)))
-        return {name: count for name, count in found.items() if count}
+        places = {name: replace(self.allowed, kinds=kinds) for name, kinds in INCLUDES.items()}
+        if self.allowed.scopes:
+            places |= {name: replace(self.allowed, scopes=(name,)) for name in SCOPES}
+        return index.counts(
+            self.wanted, {name: place for name, place in places.items() if name not in self.filters.include}
+        )
 
     def _similar(self, kept: list[Candidate]) -> dict[str, list[str]]:
         """For each word of the query that no text has: the words of the results that are like it."""
@@ -271,11 +268,6 @@ class _Search:
     def _terms(self) -> list[str]:
         words = re.findall(r"[\w./:@-]*\w", self.wanted.words)
         return sorted({*words, *self.wanted.phrases}, key=lambda word: (-len(word), word))
-
-    def _embedded(self) -> float:
-        queued = self.catalog.count("embed_queue")
-        done = self.catalog.count("vectors")
-        return done / (done + queued) if done + queued else 1.0
 
 
 def _formats(tool: str) -> tuple[str, ...]:

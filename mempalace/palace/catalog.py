@@ -195,6 +195,11 @@ class Catalog:
         self.db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
 
     @property
+    def version(self) -> int:
+        """Another number after each commit of another connection."""
+        return int(self.row("PRAGMA data_version")[0])
+
+    @property
     def generation(self) -> int:
         """Grows with every change, so that long-lived readers notice one."""
         return int(self.get("generation", "0") or 0)

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -78,14 +78,6 @@ def _told(path: Path) -> Iterator[None]:
         raise PalaceDamaged(
             "the lexical index is damaged", path=path, hint="make it again: mempalace rebuild"
         ) from error
-
-
-@dataclass(slots=True)
-class Hits:
-    """Chunks by BM25 score, best first, and how many there are in all."""
-
-    scores: dict[int, float] = field(default_factory=dict)
-    total: int = 0
 
 
 class LexicalIndex:
@@ -169,43 +161,46 @@ class LexicalIndex:
         """The number of chunks in the index."""
         return int(self._index.searcher().num_docs)
 
-    def search(self, wanted: Wanted, allowed: Restriction, limit: int) -> Hits:
-        """The best chunks for what is wanted, among those that are allowed."""
+    def search(self, wanted: Wanted, allowed: Restriction, limit: int) -> dict[int, float]:
+        """The best chunks for what is wanted, among those that are allowed, by BM25 score, best first."""
         searcher = self._index.searcher()
         query = self._query(wanted, searcher)
         if query is None:
-            return Hits()
+            return {}
         parts = [(Occur.Must, query)]
         parts += [(Occur.Must, Query.const_score_query(one, 0.0)) for one in self._filters(allowed)]
         with _told(self.path):
-            result = self._with_ties(searcher, Query.boolean_query(parts), limit)
-            addresses = [address for _, address in result.hits]
+            hits = self._with_ties(searcher, Query.boolean_query(parts), limit)
+            addresses = [address for _, address in hits]
             chunks: list[Any] = searcher.fast_field_values("chunk", addresses) if addresses else []
-        scored = sorted((-float(score), int(chunk)) for chunk, (score, _) in zip(chunks, result.hits, strict=True))
-        return Hits({chunk: -score for score, chunk in scored[:limit]}, _total(result))
+        scored = sorted((-float(score), int(chunk)) for chunk, (score, _) in zip(chunks, hits, strict=True))
+        return {chunk: -score for score, chunk in scored[:limit]}
 
-    def _with_ties(self, searcher: tantivy.Searcher, query: Query, limit: int) -> tantivy.SearchResult:
+    def _with_ties(self, searcher: tantivy.Searcher, query: Query, limit: int) -> list[Any]:
         """The best hits and all that tie with the last of them: tantivy would choose by segment."""
         asked = limit + 1
         while True:
-            result = searcher.search(query, limit=asked, count=True)
-            hits: list[Any] = result.hits
+            hits: list[Any] = searcher.search(query, limit=asked, count=False).hits
             if len(hits) < asked or hits[-1][0] < hits[limit - 1][0] or asked > _MOST_TIES:
-                return result
+                return hits
             asked *= 4
 
-    def count_all(self, wanted: Wanted, allowed: Restriction) -> int:
-        """How many of the allowed chunks have every word that is wanted."""
+    def counts(self, wanted: Wanted, places: Mapping[str, Restriction]) -> dict[str, int]:
+        """How many of the allowed chunks have every word that is wanted, by the name of each place that has any."""
         searcher = self._index.searcher()
         text = clean(" ".join([wanted.words, *wanted.phrases]))
         words = [stem for stem, weight in self._stems_of(text).items() if weight == 1]
         parts = [(Occur.Must, self._term("words", word)) for word in words[:_MOST_TERMS]]
         parts += [(Occur.Must, query) for query in self._unspaced(text)[:_MOST_TERMS]]
         if not parts:
-            return 0
-        parts += [(Occur.Must, one) for one in self._filters(allowed)]
+            return {}
+        found = {}
         with _told(self.path):
-            return _total(searcher.search(Query.boolean_query(parts), limit=1, count=True))
+            for name, allowed in places.items():
+                query = Query.boolean_query([*parts, *((Occur.Must, one) for one in self._filters(allowed))])
+                result = searcher.search(query, limit=1, count=True)
+                found[name] = result.count or 0  # type: ignore[attr-defined]  # the stub lacks it
+        return {name: count for name, count in found.items() if count}
 
     def weights(self, text: str) -> dict[str, float]:
         """Each word of a query, lower case, with how much it tells: its inverse document frequency, less for filler."""
@@ -332,6 +327,13 @@ class LexicalIndex:
             return None
         return Query.boolean_query([(Occur.Should, part) for part in parts])
 
+    def _any_of(self, field: str, values: Sequence[Any]) -> Query:
+        """A query for any of some values. A set of terms is first made a bitset of all chunks that have one."""
+        if len(values) > _MOST_TERMS:
+            return Query.term_set_query(self._index.schema, field, list(values))
+        terms = [self._term(field, value) for value in values]
+        return terms[0] if len(terms) == 1 else Query.boolean_query([(Occur.Should, term) for term in terms])
+
     def _filters(self, allowed: Restriction) -> list[Query]:
         terms = {
             "kind": allowed.kinds,
@@ -344,7 +346,7 @@ class LexicalIndex:
             "chunk": allowed.chunks,
         }
         schema = self._index.schema
-        filters = [Query.term_set_query(schema, name, list(values)) for name, values in terms.items() if values]
+        filters = [self._any_of(name, values) for name, values in terms.items() if values]
         integer = tantivy.FieldType.Integer
         if allowed.since is not None:
             filters.append(Query.range_query(schema, "last", integer, lower_bound=math.floor(allowed.since)))
@@ -352,8 +354,3 @@ class LexicalIndex:
             until = math.ceil(allowed.until)
             filters.append(Query.range_query(schema, "time", integer, upper_bound=until, include_upper=False))
         return filters
-
-
-def _total(result: tantivy.SearchResult) -> int:
-    count: int | None = result.count  # type: ignore[attr-defined]  # the stub lacks it
-    return count or 0

@@ -36,7 +36,7 @@ class PalaceReader:
         self._remembered: dict[int, bytes] = {}
         self.catalog = Catalog.open(palace)
         try:
-            self._generation = self.catalog.generation
+            self._version, self._generation = self.catalog.version, self.catalog.generation
         except BaseException:
             self.catalog.db.close()
             raise
@@ -53,6 +53,12 @@ class PalaceReader:
 
     def refresh(self) -> None:
         """See what was written since."""
+        version = self.catalog.version
+        if version == self._version:
+            return
+        self._version = version
+        for name in ("embedded", "behind"):
+            self.__dict__.pop(name, None)
         generation = self.catalog.generation
         if generation != self._generation:
             self._generation = generation
@@ -74,6 +80,18 @@ class PalaceReader:
             return False
         # What another model than the bundled one is like cannot be told without asking it.
         return self.embedder is not embedding.bundled() or made_by == self.embedder.model_id
+
+    @cached_property
+    def embedded(self) -> float:
+        """What share of the texts that are embedded has its vector already."""
+        done, queued = self.catalog.count("vectors"), self.catalog.count("embed_queue")
+        return done / (done + queued) if done + queued else 1.0
+
+    @cached_property
+    def behind(self) -> int:
+        """How many chunks the lexical index does not have yet."""
+        last = self.catalog.row("SELECT MAX(id) FROM chunks")[0] or 0
+        return max(0, last - int(self.catalog.get("lexical_through", "0") or 0))
 
     @cached_property
     def vectors(self) -> VectorTable:
@@ -118,28 +136,25 @@ class PalaceReader:
         self, query: NDArray[np.float32], chunks: NDArray[np.int64], texts: NDArray[np.int64], limit: int
     ) -> dict[int, float]:
         """Of some chunks, each with its text, those whose texts are nearest to a query, with exact cosines."""
-        import numpy as np
-
-        wanted = np.unique(texts)
-        table = VectorTable.load(self.catalog, wanted.tolist()) if len(wanted) <= _FEW else self.vectors
-        if not len(table):
-            return {}
-        places = np.minimum(np.searchsorted(table.texts, texts), len(table) - 1)
-        there = table.texts[places] == texts
-        found = table.scores(query)[places[there]]
+        table = self._vectors_of(texts.tolist())
+        there, places = table.places(texts)
+        found = table.scores(query)[places]
         return {int(chunks[there][at]): float(found[at]) for at in greatest(found, limit)}
 
     def cosines(self, texts: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
-        """The exact cosine of each of some texts, named once each, that has a vector."""
-        if len(texts) <= _FEW:
-            table = VectorTable.load(self.catalog, texts)
-            return dict(zip(table.texts.tolist(), table.scores(query).tolist(), strict=True))
+        """The exact cosine of each of some texts that has a vector."""
         import numpy as np
 
-        table = self.vectors
-        there = np.intersect1d(np.array(texts, dtype=np.int64), table.texts, assume_unique=True)
-        scores = table.scores(query)[np.searchsorted(table.texts, there)]
-        return dict(zip(there.tolist(), scores.tolist(), strict=True))
+        table = self._vectors_of(texts)
+        wanted = np.array(texts, dtype=np.int64)
+        there, places = table.places(wanted)
+        return dict(zip(wanted[there].tolist(), table.scores(query)[places].tolist(), strict=True))
+
+    def _vectors_of(self, texts: Sequence[int]) -> VectorTable:
+        """The vectors of some texts, and perhaps of others."""
+        if "vectors" not in self.__dict__ and len(texts) <= _FEW:
+            return VectorTable.load(self.catalog, texts)
+        return self.vectors
 
     def tokens(self, texts: Iterable[int]) -> dict[int, bytes]:
         """The token ids of each of some texts that has been embedded, as `late.pack` gives them."""
