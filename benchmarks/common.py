@@ -208,6 +208,12 @@ def facts(corpus: str) -> dict[str, Any]:
     }
 
 
+def environment() -> dict[str, str]:
+    """The variables for a process that uses this checkout, with its modules compiled, as they are when installed."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(Path(mempalace.__file__).parent.parent)}
+
+
 def commit() -> str:
     """The commit that is measured, with `+` if the package differs from it."""
     root = Path(mempalace.__file__).parent.parent

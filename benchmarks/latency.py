@@ -163,17 +163,16 @@ def warm(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def cold(folder: Path, *options: str) -> float:
-    """CPU seconds of a whole `mempalace search` process, the median."""
-    root = str(Path(mempalace.__file__).parent.parent)
-    environment = {**os.environ, "PYTHONPATH": root}
+    """CPU seconds of a whole `mempalace search` process, the median; the first, which compiles, does not count."""
+    environment = common.environment()
     seconds = []
-    for query in questions()[:COLD]:
+    for query in questions()[: COLD + 1]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, "-P", "-c", _CLI, "search", query, "--palace", str(folder), *options]
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return statistics.median(seconds)
+    return statistics.median(seconds[1:])
 
 
 def show(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> None:

@@ -7,13 +7,14 @@ Each command runs in a process of its own, seven times; the least is printed, si
 
 from __future__ import annotations
 
-import os
 import platform
 import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import common
 
 MAIN = "from mempalace.cli import main; main()"
 EXAMPLES = Path(__file__).parent.parent / "mempalace" / "examples"
@@ -28,7 +29,7 @@ def cpu_of(*words: str, palace: str) -> float:
         subprocess.run(
             [sys.executable, "-c", *words],
             stdout=subprocess.DEVNULL,
-            env={**os.environ, "MEMPALACE_PALACE_PATH": palace},
+            env={**common.environment(), "MEMPALACE_PALACE_PATH": palace},
             check=True,
         )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -43,6 +44,7 @@ def main() -> None:
         subprocess.run(
             [sys.executable, "-c", MAIN, "mine", str(EXAMPLES), "--palace", folder],
             stdout=subprocess.DEVNULL,
+            env=common.environment(),
             check=True,
         )
         bare = cpu_of("pass", palace=folder)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +61,8 @@ class SentenceEncoder:
         result = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         threads = min(_MOST_THREADS, os.cpu_count() or 1, len(texts))
         if threads > 1:
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(threads) as pool:
                 for index, row in enumerate(pool.map(self._embed, texts)):
                     result[index] = row

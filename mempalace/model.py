@@ -22,7 +22,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from mempalace.folders import source_of
 from mempalace.source import Original, Source, original, raw_lines, read_span
 
 
@@ -267,6 +266,8 @@ class Session:
 
     def _sources(self) -> list[Source]:
         """Where its bytes are. `files` names what holds a session of several files: members, or files side by side."""
+        from mempalace.folders import source_of
+
         own = self.member or self.path.name
         names = self.metadata.extra.get("files")
         if not isinstance(names, list) or own not in names or not all(isinstance(name, str) for name in names):

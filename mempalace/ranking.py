@@ -121,7 +121,8 @@ def score(candidates: Sequence[Candidate], query: str, wanted: Wanted, weights: 
 
 def _literally(needle: str, one: Candidate) -> float:
     """1 if a candidate holds the needle, less if only inside of a word, 0 if not at all."""
-    if needle.partition(" ")[0] not in one.body.casefold():
+    lower = one.body.casefold()
+    if not all(word in lower for word in needle.split(" ")):
         return 0.0  # as most do, and folding a text costs more
     text = one.spoken
     at = text.find(needle)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from mempalace import hits, ranking
@@ -33,6 +32,7 @@ CANDIDATES = 60
 _PHRASE_CANDIDATES = 400
 _MOST_CANDIDATES = 4_000
 _MOST_SIMILAR = 3
+_MOST_TYPOS = 2
 _ALIKE = 0.7
 
 
@@ -256,11 +256,14 @@ class _Search:
         unknown = index.unknown(self.wanted.words) if index is not None else []
         if not unknown:
             return {}
+        from difflib import get_close_matches
+
         words = {word for one in kept for word in re.findall(r"\w+", one.body.casefold())}
         found = {}
         for word in unknown:
             holding = sorted((other for other in words if word in other), key=lambda other: (len(other), other))
-            like = holding[:_MOST_SIMILAR] or get_close_matches(word, sorted(words), _MOST_SIMILAR, _ALIKE)
+            near = sorted(other for other in words if abs(len(other) - len(word)) <= _MOST_TYPOS)
+            like = holding[:_MOST_SIMILAR] or get_close_matches(word, near, _MOST_SIMILAR, _ALIKE)
             if like:
                 found[word] = like
         return found

@@ -16,13 +16,16 @@ from mempalace import models
 _LONGEST_WORD = 100
 _CACHED_WORDS = 200_000
 
-# ASCII punctuation and symbols part words, as do letters that stand alone in their script.
-_PIECES = re.compile(
-    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
-    "|[!-/:-@\\[-`{-~]"
-    "|[^\\s!-/:-@\\[-`{-~"
-    "\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]+"
-)
+
+@cache
+def _pieces() -> re.Pattern[str]:
+    """ASCII punctuation and symbols part words, as do letters that stand alone in their script."""
+    alone = (
+        "\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f\U0002b920-\U0002ceaf"
+        "\U0002f800-\U0002fa1f"
+    )
+    symbols = r"!-/:-@\[-`{-~"
+    return re.compile(rf"[{alone}]|[{symbols}]|[^\s{symbols}{alone}]+")
 
 
 class WordPiece:
@@ -90,11 +93,11 @@ class WordPiece:
 def _split(word: str) -> list[str]:
     """A word without spaces as BERT's pieces: cleaned, lower case, without accents, punctuation apart."""
     if word.isascii() and word.isprintable():
-        return _PIECES.findall(word.lower())
+        return _pieces().findall(word.lower())
     cleaned = "".join(_clean(char) for char in word)
     plain = "".join(char for char in unicodedata.normalize("NFD", cleaned.lower()) if not _is_accent(char))
     pieces: list[str] = []
-    for piece in _PIECES.findall(plain):
+    for piece in _pieces().findall(plain):
         pieces += _split_punctuation(piece) if not piece.isascii() else [piece]
     return pieces
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -47,6 +46,8 @@ def prepare_streams() -> None:
 
 def print_json(data: Any) -> None:
     """JSON on stdout, ASCII only, so that every console and pipe can carry it."""
+    import json
+
     indent = 2 if sys.stdout.isatty() else None
     click.echo(json.dumps(data, ensure_ascii=True, indent=indent, default=str))
 

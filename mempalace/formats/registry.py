@@ -6,7 +6,6 @@ its class), or at run time with `register`.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -118,7 +117,9 @@ def _as_file(source: Source) -> Iterator[Path]:
     if source.data is None and source.member is None:
         yield source.path
         return
-    with tempfile.TemporaryDirectory(prefix="mempalace-") as folder, source.open_raw() as stream:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="mempalace-") as folder, source.open_raw() as stream:
         copy = Path(folder, source.name.strip("<>"))
         copy.write_bytes(stream.read())
         yield copy

@@ -7,9 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
@@ -110,6 +108,8 @@ class Catalog:
             connection.execute("PRAGMA secure_delete = ON")
             catalog = cls(connection, path)
             if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+                from importlib import resources
+
                 schema = resources.files("mempalace.palace").joinpath("schema.sql").read_text(encoding="utf-8")
                 connection.executescript(f"BEGIN; {schema} COMMIT;")
             for statement in _LATER:
@@ -123,6 +123,8 @@ class Catalog:
     @contextmanager
     def scratch(cls, kept: Catalog | None) -> Iterator[Catalog]:
         """A temporary catalog that knows what `kept` does (not its texts and archive), to try a run on."""
+        from tempfile import TemporaryDirectory
+
         with TemporaryDirectory(prefix="mempalace-") as temporary, cls.open_for_writing(Path(temporary)) as scratch:
             if kept is not None:
                 scratch.db.execute("ATTACH ? AS kept", (f"{kept.path.resolve().as_uri()}?mode=ro",))

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tantivy
 from tantivy import Index, Occur, Query, TextAnalyzer
@@ -30,6 +29,9 @@ from mempalace.errors import PalaceDamaged, StoreError
 from mempalace.palace.entries import Entry, document, schema
 from mempalace.palace.tokens import analyzers, identifiers, weighted
 from mempalace.values import clean
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 _HEAP_BYTES = 64 << 20
 _MOST_TERMS = 64
@@ -105,6 +107,8 @@ class LexicalIndex:
             with _told(path):
                 if path.is_dir() and not os.access(path, os.W_OK):
                     # tantivy takes a lock in the folder also to read: on a read-only disk, in one of links to it.
+                    from tempfile import TemporaryDirectory
+
                     links = TemporaryDirectory(prefix="mempalace-")
                     for entry in path.iterdir():
                         if entry.suffix != ".lock":

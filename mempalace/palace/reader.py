@@ -84,8 +84,8 @@ class PalaceReader:
     @cached_property
     def embedded(self) -> float:
         """What share of the texts that are embedded has its vector already."""
-        done, queued = self.catalog.count("vectors"), self.catalog.count("embed_queue")
-        return done / (done + queued) if done + queued else 1.0
+        queued = self.catalog.count("embed_queue")
+        return 1 - queued / (queued + self.catalog.count("vectors")) if queued else 1.0
 
     @cached_property
     def behind(self) -> int:
