@@ -356,7 +356,7 @@ def hits(
     index: LexicalIndex, words: str = "", phrases: Sequence[str] = (), excluded: Sequence[str] = (), **allowed: Any
 ) -> list[int]:
     wanted = Wanted(words, tuple(phrases), tuple(excluded))
-    return list(index.search(wanted, Restriction(**allowed), 100).scores)
+    return list(index.search(wanted, Restriction(**allowed), 100))
 
 
 def test_an_interrupted_write_can_be_repeated(tmp_path: Path) -> None:
@@ -509,7 +509,7 @@ def test_no_query_raises(tmp_path: Path, query: str) -> None:
     index = lexical(tmp_path, "alpha not b x 1 2")
     hits(index, query)
     hits(index, "alpha", phrases=[query], excluded=[query])
-    index.count_all(Wanted(query), Restriction())
+    index.counts(Wanted(query), {"all": Restriction()})
 
 
 def test_a_query_with_half_a_character_is_answered(tmp_path: Path) -> None:
@@ -534,11 +534,12 @@ def test_any_words_can_be_searched(tmp_path_factory: pytest.TempPathFactory, wor
 
 def test_all_words_are_counted(tmp_path: Path) -> None:
     index = lexical(tmp_path, "red green", "red blue", "green 数据库", "the red")
-    assert index.count_all(Wanted("red"), Restriction()) == 3
-    assert index.count_all(Wanted("red green"), Restriction()) == 1
-    assert index.count_all(Wanted("数据库"), Restriction()) == 1
-    assert index.count_all(Wanted("red"), Restriction(sessions=(1, 2))) == 2
-    assert index.count_all(Wanted("!"), Restriction()) == 0
+    everywhere, here, none = Restriction(), Restriction(sessions=(1, 2)), Restriction(sessions=(9,))
+    places = {"everywhere": everywhere, "here": here, "none": none}
+    assert index.counts(Wanted("red"), places) == {"everywhere": 3, "here": 2}
+    assert index.counts(Wanted("red green"), {"everywhere": everywhere}) == {"everywhere": 1}
+    assert index.counts(Wanted("数据库"), {"everywhere": everywhere}) == {"everywhere": 1}
+    assert index.counts(Wanted("!"), {"everywhere": everywhere}) == {}
 
 
 def test_a_missing_lexical_index_is_damage_and_can_be_made_again(tmp_path: Path) -> None:
