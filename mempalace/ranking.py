@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -30,6 +30,7 @@ RERANKED_IF_VAGUE = 60
 CLEAR = 0.75
 LATE_FULL = 0.8  # late interaction of a good candidate; what is far below it is not stretched to a full score
 SESSION_PRIOR = 0.3
+INCLUDED_BONUS = 0.2  # what was asked for beside dialogue is more likely meant: dialogue is searched anyhow
 LITERAL_BONUS = 1.0
 LITERAL_WORD_BONUS = 0.3
 INSIDE_A_WORD = 0.5  # of the bonus, where the query is a part of a longer word
@@ -101,8 +102,17 @@ def fold(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def score(candidates: Sequence[Candidate], query: str, wanted: Wanted, weights: Weights = WEIGHTS) -> None:
-    """Give every candidate its score from those of the legs; what holds the query literally comes first."""
+def score(
+    candidates: Sequence[Candidate],
+    query: str,
+    wanted: Wanted,
+    weights: Weights = WEIGHTS,
+    included: Container[str] = (),
+) -> None:
+    """Give every candidate its score from those of the legs; what holds the query literally comes first.
+
+    `included` are the kinds that were asked for beside dialogue.
+    """
     lexical, vector, late = weights
     best_lexical = _best(one.lexical for one in candidates)
     best_vector = _best(one.vector for one in candidates)
@@ -117,6 +127,9 @@ def score(candidates: Sequence[Candidate], query: str, wanted: Wanted, weights: 
         )
         one.score += bonus * max([_literally(part, one) for part in needles], default=0.0)
     _add_session_prior(candidates)
+    for one in candidates:
+        if one.kind in included:
+            one.score += INCLUDED_BONUS
 
 
 def _literally(needle: str, one: Candidate) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -26,16 +26,25 @@ _MOST_WORDS = 64  # of a query, the most telling, for late interaction
 class Scorer:
     """Gives candidates of one query their scores. With a role, only what that role says counts.
 
+    `included` are the kinds of chunks that were asked for beside dialogue.
     It may be asked again with more candidates: what it worked out for a text or the query is kept.
     """
 
     def __init__(
-        self, reader: PalaceReader, query: str, wanted: Wanted, role: str | None, *, lexical_only: bool
+        self,
+        reader: PalaceReader,
+        query: str,
+        wanted: Wanted,
+        role: str | None,
+        included: Container[str],
+        *,
+        lexical_only: bool,
     ) -> None:
         self.reader = reader
         self.query = query
         self.wanted = wanted
         self.role = role
+        self.included = included
         self.lexical_only = lexical_only
         self._described: dict[int, list[str]] = {}
 
@@ -56,12 +65,12 @@ class Scorer:
         for one in candidates:
             one.lexical = lexical.get(one.chunk, 0.0)
         if self.lexical_only or not self.wanted.words:
-            ranking.score(candidates, self.query, self.wanted)
+            ranking.score(candidates, self.query, self.wanted, included=self.included)
             return False
         if vectors:
             self._add_cosines(candidates)
         self._add_late(candidates)
-        ranking.score(candidates, self.query, self.wanted, self._weights)
+        ranking.score(candidates, self.query, self.wanted, self._weights, self.included)
         return self._rerank(candidates)
 
     def _add_cosines(self, candidates: list[Candidate]) -> None:

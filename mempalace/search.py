@@ -81,7 +81,9 @@ class _Search:
         self.most = limit if filters.session or per_session is None else per_session
         self.wanted = parse_query(query)
         self.allowed = self._restriction()
-        self.scorer = Scorer(reader, query, self.wanted, filters.role, lexical_only=lexical_only)
+        self.scorer = Scorer(
+            reader, query, self.wanted, filters.role, self.allowed.kinds[1:], lexical_only=lexical_only
+        )
         self.indexes: list[str] = []
 
     def run(self, context: int) -> SearchResults:
