@@ -24,9 +24,10 @@ OWN_MODEL_WEIGHTS: Weights = (0.35, 0.45, 0.5)
 RERANK_WEIGHT = 0.5
 RERANKED = 20
 # A query of which even the best candidate has few words is vague: the words are worth less, the meaning more, and
-# more candidates are worth the slow model.
+# more candidates are worth the slow model, most of them those nearest by meaning.
 VAGUE = 0.7
 RERANKED_IF_VAGUE = 60
+BY_MEANING_IF_VAGUE = 45
 CLEAR = 0.75
 LATE_FULL = 0.8  # late interaction of a good candidate; what is far below it is not stretched to a full score
 SESSION_PRIOR = 0.3
@@ -160,12 +161,15 @@ def _best(scores: Iterable[float]) -> float:
 
 
 def best_texts(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates that are worth the slow model: the best so many, each text once."""
-    most = RERANKED_IF_VAGUE if _best(one.late for one in candidates) < VAGUE else RERANKED
+    """The candidates that are worth the slow model, each text once: the best, of a vague query the nearest as well."""
+    is_vague = _best(one.late for one in candidates) < VAGUE
+    order = in_order(candidates)
+    if is_vague:
+        order = [*sorted(order, key=lambda one: -one.vector)[:BY_MEANING_IF_VAGUE], *order]
     found: dict[bytes, Candidate] = {}
-    for one in in_order(candidates):
+    for one in order:
         found.setdefault(one.words, one)
-        if len(found) == most:
+        if len(found) == (RERANKED_IF_VAGUE if is_vague else RERANKED):
             break
     return list(found.values())
 

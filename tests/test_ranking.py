@@ -13,11 +13,12 @@ from click.testing import CliRunner
 from logs import claude_lines, find, first, mine, write_claude
 
 import mempalace
-from mempalace import encoder, late, models, wordpiece
+from mempalace import encoder, late, models, ranking, wordpiece
 from mempalace.cli import group
 from mempalace.errors import ModelError
 from mempalace.palace.catalog import Catalog
-from mempalace.query import SearchResults
+from mempalace.query import SearchResults, parse_query
+from mempalace.ranking import Candidate
 
 TALK = {
     "mail": ("The report goes out twice each night.", "A second scheduler fires it as well; one must be turned off."),
@@ -255,6 +256,39 @@ def test_a_model_that_is_not_what_was_shipped(palace: Path, tmp_path: Path, monk
         assert sessions(find(palace, "sourdough flat", lexical_only=True))[0] == "bread"
     finally:
         encoder.default.cache_clear()
+
+
+# --- what the slow model sees ---------------------------------------------------------------------------------
+
+
+def candidate(number: int, *, vector: float, late: float) -> Candidate:
+    one = Candidate(number, f"u{number:03}", number, "dialogue", 0.0, number, b"%d" % number, "", "[]")
+    one.vector, one.late, one.score = vector, late, late
+    return one
+
+
+def test_of_a_vague_query_the_nearest_by_meaning_are_looked_at_though_their_words_differ() -> None:
+    near = [candidate(number, vector=0.9, late=0.1) for number in range(30)]
+    alike = [candidate(100 + number, vector=0.1, late=0.4) for number in range(100)]
+    chosen = {one.chunk for one in ranking.best_texts([*near, *alike])}
+    assert len(chosen) == ranking.RERANKED_IF_VAGUE
+    assert set(range(30)) < chosen
+
+
+def test_of_a_clear_query_only_the_best_are_looked_at() -> None:
+    near = [candidate(number, vector=0.9, late=0.1) for number in range(30)]
+    clear = [candidate(100 + number, vector=0.1, late=0.9) for number in range(100)]
+    chosen = [one.chunk for one in ranking.best_texts([*near, *clear])]
+    assert chosen == list(range(100, 100 + ranking.RERANKED))
+
+
+def test_what_was_asked_for_beside_dialogue_counts_more() -> None:
+    talk, tool = candidate(1, vector=0.5, late=0.5), candidate(2, vector=0.5, late=0.5)
+    tool.kind = "tool"
+    ranking.score([talk, tool], "x", parse_query("x"), included=("tool",))
+    assert tool.score == pytest.approx(talk.score + ranking.INCLUDED_BONUS)
+    ranking.score([talk, tool], "x", parse_query("x"))
+    assert tool.score == talk.score
 
 
 # --- late interaction ---------------------------------------------------------------------------------------
