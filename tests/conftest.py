@@ -94,3 +94,17 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, Any], None]:
         assert orjson.loads(path.read_bytes()) == orjson.loads(text)
 
     return check
+
+
+@pytest.fixture
+def palace(tmp_path: Path) -> Path:
+    """Where the palace will be."""
+    return tmp_path / "palace"
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """An empty folder for logs."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    return folder

@@ -27,20 +27,6 @@ OLD, BEFORE, AFTER = "QUOKKA-1", "PANGOLIN-2", "WOMBAT-3"
 Make = Callable[[Path], object]
 
 
-@pytest.fixture
-def palace(tmp_path: Path) -> Path:
-    """Where the palace will be."""
-    return tmp_path / "palace"
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    """An empty folder for logs."""
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    return folder
-
-
 def write(data: bytes, name: str = "m.jsonl") -> Make:
     return lambda folder: (folder / name).write_bytes(data)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import random
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -40,20 +39,6 @@ from mempalace.model import Message, Session
 from mempalace.transcript import render, unquote
 
 LONG = " ".join(f"and then the kiln rests for {hours} hours before the next glaze" for hours in range(10))
-
-
-@pytest.fixture
-def palace(tmp_path: Path) -> Path:
-    """Where the palace will be."""
-    return tmp_path / "palace"
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    """An empty folder for logs."""
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    return folder
 
 
 def roles(session: Session) -> list[str]:
@@ -693,63 +678,7 @@ def test_c43_identical_beginnings(palace: Path, logs: Path) -> None:
         assert template in unquote(stored_text(palace, session))
 
 
-# --- search -------------------------------------------------------------------------------------------------
-
-_DISHES = ["soup", "bread", "noodles", "dumplings", "salad", "curry", "stew", "pie", "pasta", "rice"]
-_PLACES = ["harbour", "station", "market", "bridge", "tower", "garden", "square", "corner", "hall", "yard"]
-
-
-def test_c49_exact_identifiers(palace: Path, logs: Path) -> None:
-    choose = random.Random(49)
-    prose = []
-    for _ in range(300):
-        dish, place = choose.choice(_DISHES), choose.choice(_PLACES)
-        prose.append(
-            f"The restaurants near the {place} send signals when the {dish} is ready, and the signals of other"
-            f" restaurants at the {choose.choice(_PLACES)} tell how much {choose.choice(_DISHES)} was sold. {LONG}"
-        )
-    identifiers = ["RESTAURANT_SIGNALS", "bd-q3fy", "v2.4.7-hotfix", "src/a_b/c-d.py:118", "E0502"]
-    for number, identifier in enumerate(identifiers, 1):
-        prose.insert(number * 50, f"We saw {identifier} in the restaurants' signals today. {LONG}")
-    for session in range(0, len(prose), 61):
-        write_claude(logs / f"{session}.jsonl", prose[session : session + 61], f"s{session}")
-    mine(palace, logs)
-
-    with mempalace.Palace(palace) as opened:
-        for identifier in identifiers:
-            for query in (identifier, identifier.lower()):
-                assert identifier in opened.search(query).results[0].text, query
-        for query in ('"RESTAURANT_SIGNALS"', '"restaurant_signals"'):
-            found = opened.search(query, 50).results
-            assert len(found) == 1
-            assert "RESTAURANT_SIGNALS" in found[0].text
-
-
-def test_c51_the_users_own_line(palace: Path, logs: Path) -> None:
-    rule = f"{marker('cobalt').lower()} rule"
-    line = f"I refuse to use tabs, {rule}"
-    topics = "tabs and spaces, the rule of formatting, indentation, line length, the use of editors"
-    essay = " ".join(f"Point {n} about {topics}." for n in range(230))
-    assert len(essay.split()) >= 3_000
-    write_claude(logs / "a.jsonl", [line, essay])
-    mine(palace, logs)
-
-    hit = first(palace, rule)
-    assert (hit.role, hit.rank) == ("user", 1)
-    assert line in hit.text
-    mine_only = find(palace, rule, 50, role="user").results
-    assert line in mine_only[0].text
-    assert {found.role for found in mine_only} == {"user"}
-    assert all(found.role == "assistant" for found in find(palace, "formatting", 50, role="assistant"))
-
-
-def test_c51_a_role_filter_finds_only_what_that_role_said(palace: Path, logs: Path) -> None:
-    word = marker()
-    write_claude(logs / "a.jsonl", ["what is it", f"it is {word}"])
-    mine(palace, logs)
-
-    assert len(holders(palace, word, role="assistant")) == 1
-    assert not holders(palace, word, role="user")
+# --- filters ------------------------------------------------------------------------------------------------
 
 
 def test_c72_project_names_with_dashes_and_odd_letters(palace: Path, home: Path) -> None:

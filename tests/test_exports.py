@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import exports
 import pytest
 from logs import (
     anywhere,
@@ -19,7 +18,6 @@ from logs import (
     check_sums,
     claude_ai,
     claude_lines,
-    find,
     first,
     holders,
     marker,
@@ -41,20 +39,6 @@ from mempalace.model import Session
 from mempalace.palace import restore
 from mempalace.palace.catalog import Catalog
 from mempalace.summary import Event, Summary
-
-
-@pytest.fixture
-def palace(tmp_path: Path) -> Path:
-    """Where the palace will be."""
-    return tmp_path / "palace"
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    """An empty folder for exports."""
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    return folder
 
 
 def take(palace: Path, *paths: Path, **options: Any) -> Summary:
@@ -241,24 +225,6 @@ def test_c42_another_name_a_later_export_a_single_conversation(palace: Path, log
     assert (alone.stored, alone.duplicate, alone.sessions_new, alone.sessions_updated) == (0, 2, 0, 0)
     assert sorted(titles(palace)) == ["bread", "clay", "wood"]
     assert texts(palace, "bread") == ["sourdough DOUGH-1", "DOUGH-2", "more c", "more d"]
-
-
-TALKS = {
-    "ru": ("Как посадить яблоню весной возле старого забора", "яблоню"),
-    "zh": ("我们应该怎样修理厨房里的水龙头", "修理厨房"),
-    "ja": ("来週の京都旅行で金閣寺を見学したい", "京都旅行"),
-    "de": ("Die Wärmepumpe braucht einen größeren Pufferspeicher", "Pufferspeicher"),
-    "hi": ("मुझे बगीचे में टमाटर उगाना सीखना है", "टमाटर"),
-}
-
-
-def test_c50_five_languages(palace: Path, logs: Path) -> None:
-    talks = [chatgpt(key, [text, "ok 👍"]) for key, (text, _) in TALKS.items()]
-    others = [exports.conversation(number, 2_000, random.Random(number)) for number in range(20)]
-    (logs / "conversations.json").write_text(json.dumps([*others, *talks]))
-    take(palace, logs)
-    for key, (_, query) in TALKS.items():
-        assert key in [hit.session_id for hit in find(palace, query, 3).results], key
 
 
 # --- one export in several forms ----------------------------------------------------------------------------

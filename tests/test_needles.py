@@ -32,13 +32,22 @@ def asked(corpus: needle_corpus.Corpus, tmp_path_factory: pytest.TempPathFactory
         yield opened
 
 
-def test_an_exact_identifier_comes_first(corpus: needle_corpus.Corpus, asked: common.Asked) -> None:
-    """Prints the figures of all classes as well (pytest -s); what they must be is said where search is tuned."""
-    found = needles.ask(asked, corpus.needles, "hybrid")
-    needles.show({"hybrid": found}, corpus.needles)
-    exact = {name: one for name, one in found.items() if one["class"] == "identifiers"}
-    assert len(exact) == 50
-    assert [name for name, one in exact.items() if not one["R@1"]] == []
+# What each class owes: the least share of its questions whose answer is among the first five, and every how many-th
+# question is asked here. Questions in other words are for the benchmark.
+OWED = {"identifiers": (1.0, 1), "dialogue": (0.9, 4), "tool output": (0.85, 1), "dates": (0.9, 2)}
+OWED |= {f"language {language}": (0.9, 2) for language in needle_corpus.LANGUAGES}
+
+
+@pytest.mark.parametrize("kind", OWED)
+def test_what_is_asked_for_is_found(corpus: needle_corpus.Corpus, asked: common.Asked, kind: str) -> None:
+    least, step = OWED[kind]
+    chosen = [one for one in corpus.needles if one.kind == kind][::step]
+    found = needles.ask(asked, chosen, "hybrid")
+    assert len(found) >= 10
+    assert common.mean(one["R@5"] for one in found.values()) >= least
+    if kind == "identifiers":
+        assert len(found) == 50
+        assert [name for name, one in found.items() if not one["R@1"]] == []
 
 
 def test_the_questions_keep_to_the_rules(corpus: needle_corpus.Corpus) -> None:
