@@ -18,7 +18,7 @@ class Encoder:
     _WINDOW = 256
 
     def __init__(self, chunks: Sequence[tuple[int, str]], work: Path | None) -> None:
-        import onnxruntime  # type: ignore[import-untyped]
+        import onnxruntime
         from tokenizers import Tokenizer
 
         options = onnxruntime.SessionOptions()

@@ -21,12 +21,11 @@ from mempalace.errors import ParseError, SourceError
 from mempalace.head import Head, complete
 from mempalace.records import Ledger
 from mempalace.source import Source
-from mempalace.values import clean, dumps, uncollected
+from mempalace.values import LENIENT, SURROGATE, clean, dumps, uncollected
 
 _CHUNK = 2 << 20
 _EDGE = 16  # an error this close to the end of what was read may only mean that more must be read
 _LIMIT = 64 << 20  # how much may be read on to see whether a piece of a damaged document is whole
-_LONGEST_INT = 4000
 _SAMPLE = 3
 
 Accept = Callable[[Any], bool]
@@ -148,17 +147,10 @@ class _Broken(Exception):
         self.at = at
 
 
-def _parse_int(digits: str) -> int | str:
-    return int(digits) if len(digits) <= _LONGEST_INT else digits
-
-
-# The same leniency as `values.loads`: integers of any size, NaN as text, control characters in strings.
-_DECODER = json.JSONDecoder(parse_int=_parse_int, parse_constant=str, strict=False)
 _BETWEEN = re.compile(r"[\s,\x00]*")
 _OBJECT = re.compile(r'\{\s*["}]')
 _OPENERS = re.compile(r'(?:[\[{]\s*(?:"[^"\\]*"\s*:\s*)?)+')
 _TOO_DEEP = "nested too deeply"
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _BAD_BYTES = re.compile("[\udc80-\udcff]")
 _LONE_ESCAPE = re.compile(
     r"\\u[dD](?:[89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u[dD])[c-fC-F])",
@@ -238,7 +230,7 @@ class _Window:
     def _cleaned(self, value: Any, end: int) -> Any:
         text = self.text[self.pos : end]
         escaped = ("\\ud" in text or "\\uD" in text) and _LONE_ESCAPE.search(text)
-        if not escaped and (text.isascii() or not _SURROGATES.search(text)):
+        if not escaped and (text.isascii() or not SURROGATE.search(text)):
             return value
         try:
             return clean(value)
@@ -280,7 +272,7 @@ class _Window:
 
 def _decode(text: str, pos: int) -> tuple[Any, int]:
     with uncollected():
-        return _DECODER.raw_decode(text, pos)
+        return LENIENT.raw_decode(text, pos)
 
 
 def _stream_errors() -> tuple[type[Exception], ...]:

@@ -15,12 +15,9 @@ from typing import Any
 
 import orjson
 
+SURROGATE = re.compile("[\ud800-\udfff]")
 _DIGITS = bytes.maketrans(b"0123456789", b"0" * 10)
-
-
 _LONG_NUMBER = b"0" * 19
-
-
 _LONGEST_INT = 4000
 
 
@@ -70,18 +67,14 @@ def _parse_int(digits: str) -> int | str:
     return int(digits) if len(digits) <= _LONGEST_INT else digits
 
 
-def _parse_constant(name: str) -> str:
-    """NaN and Infinity are not JSON: kept as text, so that what we write is."""
-    return name
-
-
-_DECODER = json.JSONDecoder(parse_int=_parse_int, parse_constant=_parse_constant, strict=False)
+# NaN and Infinity are not JSON: kept as text, so that what we write is. Control characters may stand in strings.
+LENIENT = json.JSONDecoder(parse_int=_parse_int, parse_constant=str, strict=False)
 
 
 def decode_first(text: str) -> tuple[Any, int]:
     """The first JSON value of a text and where it ends; (None, 0) if there is none."""
     try:
-        value, end = _DECODER.raw_decode(text)
+        value, end = LENIENT.raw_decode(text)
         return clean(value), end
     except (ValueError, RecursionError):
         return None, 0
@@ -168,11 +161,8 @@ def clean(value: Any) -> Any:
     return value
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 def _clean_text(text: str) -> str:
-    if text.isascii() or not _SURROGATE.search(text):
+    if text.isascii() or not SURROGATE.search(text):
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
