@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _PUNCTUATION = ".,;:!?'\"()"
-_MOST_PIECES = 2
 _MOST_WORDS = 64  # of a query, the most telling, for late interaction
 
 
@@ -179,10 +178,13 @@ class Scorer:
 
     @cached_property
     def _is_known(self) -> bool:
-        """Whether the models know at least half of the query's words: what they must spell out is another language."""
+        """Whether the models know at least half of the query's words: what they must spell out is another language.
+
+        Names out of code are spelled out in every language.
+        """
         tokens = wordpiece.shared()
-        known = [word for word in self._telling if tokens.knows(word, _MOST_PIECES)]
-        return 2 * len(known) >= len(self._telling)
+        words = [word for word in self._telling if word.isalpha()] or self._telling
+        return 2 * sum(map(tokens.knows, words)) >= len(words)
 
     @cached_property
     def _telling(self) -> list[str]:

@@ -54,10 +54,10 @@ class WordPiece:
             total += len(self._remember(word) if known is None else known)
         return total
 
-    def knows(self, word: str, most: int) -> bool:
-        """Whether a word is spelled in at most so many tokens."""
+    def knows(self, word: str) -> bool:
+        """Whether a word is one token of the vocabulary."""
         found = self.ids(word)
-        return 0 < len(found) <= most and self._unknown not in found
+        return len(found) == 1 and self._unknown not in found
 
     def _remember(self, word: str) -> tuple[int, ...]:
         if len(self._words) >= _CACHED_WORDS:
