@@ -16,7 +16,7 @@ from mempalace.transcript import unquote
 # Chosen on halves of LoCoMo and of real code sessions, checked on the others (benchmarks/README.md). Each score is
 # divided by its maximum among the candidates; fusion of ranks was worse.
 Weights = tuple[float, float, float]  # of BM25, cosine, late interaction
-WEIGHTS: Weights = (0.35, 0.15, 0.5)
+WEIGHTS: Weights = (0.35, 0.1, 0.55)
 # For a query in words that the models do not know; other scripts and languages stand on the lexical leg.
 UNKNOWN_WEIGHTS: Weights = (0.6, 0.15, 0.25)
 # Where another model than the bundled one makes the vectors: its cosine stands for the sentence encoder's, too.
