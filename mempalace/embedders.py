@@ -8,6 +8,7 @@ which one made its vectors, and never mixes two.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -53,8 +54,11 @@ class Spec:
             raise UsageError(
                 "an openai endpoint needs its address", hint="give its url, such as http://localhost:8080/v1"
             )
-        if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise UsageError(f"not the address of an endpoint: {self.url!r}", hint="it begins with http:// or https://")
+        if self.url is not None and not re.fullmatch(r"https?://[!-~]+", self.url):
+            raise UsageError(
+                f"not the address of an endpoint: {self.url!r}",
+                hint="it begins with http:// or https://",
+            )
 
     def dumps(self) -> str:
         """As text for the catalog."""
@@ -83,6 +87,8 @@ def of(spec: Spec) -> Embedder:
     except ImportError as error:
         package = _PACKAGES[kind]
         raise ModelError(f"{spec.model} needs {package}: {error}", hint=f"python -m pip install {package}") from error
+    except (ValueError, OSError, RuntimeError) as error:  # what the packages raise for a model they cannot load
+        raise ModelError(f"{spec.model} cannot be loaded: {error}") from error
 
 
 class _Foreign:
@@ -122,7 +128,7 @@ class _Foreign:
                 rows = np.asarray(self._rows(batch), dtype=np.float32)
             except (TypeError, ValueError) as error:
                 raise self._failed(f"no vectors: {error}") from error
-            if rows.ndim != 2 or len(rows) != len(batch) or not np.isfinite(rows).all():
+            if rows.ndim != 2 or not rows.shape[1] or len(rows) != len(batch) or not np.isfinite(rows).all():
                 raise self._failed(f"{len(batch)} texts gave an array of shape {rows.shape}")
             if self._known and rows.shape[1] != self._known:
                 raise self._failed(f"vectors of {rows.shape[1]} values, where there were {self._known}")
@@ -151,6 +157,7 @@ def _endpoint(kind: str, name: str, url: str) -> Callable[[list[str]], Any]:
 
 
 def _post(address: str, body: dict[str, Any]) -> Any:
+    from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
@@ -166,7 +173,7 @@ def _post(address: str, body: dict[str, Any]) -> Any:
     except HTTPError as error:
         told = error.read(300).decode("utf-8", "replace")
         raise ModelError(f"{address} answered {error.code}: {told}", hint=hint) from error
-    except (URLError, OSError, orjson.JSONDecodeError) as error:
+    except (URLError, OSError, HTTPException, orjson.JSONDecodeError) as error:
         raise ModelError(f"{address} cannot be asked: {getattr(error, 'reason', error)}", hint=hint) from error
 
 

@@ -151,7 +151,7 @@ class Palace:
         until: datetime | None = None,
         session: str | None = None,
         wing: str | None = None,
-        include: Iterable[str] = (),
+        include: Iterable[str] | str = (),
         lexical_only: bool = False,
         per_session: int | None = 3,
         context: int = 0,
@@ -161,9 +161,13 @@ class Palace:
         Times are aware datetimes; `context` is how many messages before and after each hit come with it; see
         `mempalace search --help` for the rest.
         """
+        for moment in (since, until):
+            if moment is not None and not isinstance(moment, datetime):
+                raise UsageError(f"a time is a datetime, not {moment!r}")
         if self._reader is None:
             self._reader = search.Reader(self.path)
-        filters = Filters(project, tool, role, since, until, session, wing, tuple(include))
+        included = (include,) if isinstance(include, str) else tuple(include)
+        filters = Filters(project, tool, role, since, until, session, wing, included)
         return self._reader.search(
             query, limit, filters, lexical_only=lexical_only, per_session=per_session, context=context
         )
@@ -195,9 +199,9 @@ class Palace:
         """
         if self._reader is None:
             self._reader = search.Reader(self.path)
-        self._reader.refresh()
-        catalog = self._reader.catalog
-        return restore.originals(catalog, registry.default(), self._reader.find_session(session))
+        with self._reader.at_one_moment():
+            catalog = self._reader.catalog
+            return restore.originals(catalog, registry.default(), self._reader.find_session(session))
 
     def original(self, session: str) -> Iterator[bytes]:
         """The bytes of the one file that a session was read from, in pieces. Raises UsageError if there are several."""

@@ -157,6 +157,8 @@ def parse_query(query: str) -> Wanted:
     for word in _EXCLUDED.findall(rest):
         excluded.append(word)
     free = _EXCLUDED.sub(" ", rest).strip()
+    if not free and phrases and not any(char.isalnum() for phrase in phrases for char in phrase):
+        raise UsageError("words in quotes need a letter or a digit, or words beside them")
     if not free and not phrases:
         raise UsageError("there is nothing to search for", hint='give some words: mempalace search "why GraphQL"')
     return Wanted(free, tuple(phrases), tuple(excluded))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
+from unicodedata import name, normalize
 
 import orjson
 
@@ -66,6 +67,7 @@ class Candidate:
     body: str
     parts: str  # all its spans, as JSON
     role: str | None = None
+    messages: Container[int] | None = None  # which of its messages may match; None: any
     lexical: float = 0.0
     vector: float = 0.0
     late: float = 0.0
@@ -80,17 +82,27 @@ class Candidate:
     def spans(self) -> list[SpanRow]:
         """The parts that may match: (start, end, message, role, origin)."""
         parts = [tuple(span) for span in orjson.loads(self.parts)]
-        return [span for span in parts if self.role in (None, span[3])]
+        return [
+            span
+            for span in parts
+            if self.role in (None, span[3]) and (self.messages is None or span[2] in self.messages)
+        ]
 
     @cached_property
     def whole(self) -> bool:
         """Whether all of its parts may match."""
-        return self.role is None or len(self.spans) == len(orjson.loads(self.parts))
+        is_free = self.role is None and self.messages is None
+        return is_free or len(self.spans) == len(orjson.loads(self.parts))
 
     @cached_property
     def said(self) -> str:
         """The words of its spans, without the marks of a person's lines."""
-        return "\n".join(unquote(self.body[span[0] : span[1]]) for span in self.spans)
+        return "\n".join(self.words_of(span) for span in self.spans)
+
+    def words_of(self, span: SpanRow) -> str:
+        """The words of a part: only a person's lines have marks."""
+        words = self.body[span[0] : span[1]]
+        return unquote(words) if span[3] == "user" else words
 
     @cached_property
     def spoken(self) -> str:
@@ -99,8 +111,30 @@ class Candidate:
 
 
 def fold(text: str) -> str:
-    """Letter case and white space do not matter for a literal match."""
-    return " ".join(text.casefold().split())
+    """Letter case, white space and how accents are composed do not matter for a literal match."""
+    return " ".join((text if text.isascii() else normalize("NFC", text)).casefold().split())
+
+
+def has_word(text: str, word: str) -> bool:
+    """Whether a folded text has a word (or several in a row): whole, where its script has spaces between words."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        inside = at > 0 and _is_word(text[at - 1]) and _is_word(word[0])
+        if not inside and not (end < len(text) and _is_word(text[end]) and _is_word(word[-1])):
+            return True
+        at = text.find(word, at + 1)
+    return False
+
+
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+
+
+def _is_word(char: str) -> bool:
+    """Whether a character belongs to a word of a script that has spaces."""
+    if char.isascii():
+        return char.isalnum() or char == "_"
+    return char.isalnum() and not name(char, "").startswith(_UNSPACED)
 
 
 def score(
@@ -135,25 +169,13 @@ def score(
 
 def _literally(needle: str, one: Candidate) -> float:
     """1 if a candidate holds the needle, less if only inside of a word, 0 if not at all."""
-    lower = one.body.casefold()
-    if not all(word in lower for word in needle.split(" ")):
-        return 0.0  # as most do, and folding a text costs more
-    text = one.spoken
-    at = text.find(needle)
-    if at < 0:
+    if needle.isascii():
+        lower = one.body.casefold()
+        if not all(word in lower for word in needle.split(" ")):
+            return 0.0  # as most do, and folding a text costs more
+    if needle not in one.spoken:
         return 0.0
-    while at >= 0:
-        end = at + len(needle)
-        inside = at > 0 and _is_word(text[at - 1]) and _is_word(needle[0])
-        if not inside and not (end < len(text) and _is_word(text[end]) and _is_word(needle[-1])):
-            return 1.0
-        at = text.find(needle, at + 1)
-    return INSIDE_A_WORD
-
-
-def _is_word(char: str) -> bool:
-    """Whether a character belongs to a word of a script that has spaces."""
-    return char.isascii() and (char.isalnum() or char == "_")
+    return 1.0 if has_word(one.spoken, needle) else INSIDE_A_WORD
 
 
 def _best(scores: Iterable[float]) -> float:
@@ -238,7 +260,7 @@ def best_span(one: Candidate, wanted: Wanted) -> SpanRow:
         needle, terms = fold(wanted.words), _terms(wanted)
 
         def worth(span: SpanRow) -> tuple[bool, float]:
-            words = fold(unquote(one.body[span[0] : span[1]]))
+            words = fold(one.words_of(span))
             found = _words(words)
             return bool(needle) and needle in words, len(terms & found) / (1 + 0.01 * len(found))
 
@@ -248,7 +270,7 @@ def best_span(one: Candidate, wanted: Wanted) -> SpanRow:
 
 def has_a_word(one: Candidate, span: SpanRow, wanted: Wanted) -> bool:
     """Whether a part of a candidate has any of the query's words."""
-    return not _terms(wanted).isdisjoint(_words(fold(unquote(one.body[span[0] : span[1]]))))
+    return not _terms(wanted).isdisjoint(_words(fold(one.words_of(span))))
 
 
 @lru_cache(maxsize=16)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mempalace import embedding, encoder, late, ranking, wordpiece
 from mempalace.chunk import Kind, joined
+from mempalace.errors import ModelError
 from mempalace.palace.lexical import Restriction, Wanted
 from mempalace.palace.reader import PalaceReader
 from mempalace.palace.texts import first_chunks, seen_by_indexes
@@ -51,6 +52,12 @@ class Scorer:
     def query_vector(self) -> NDArray[np.float32] | None:
         """The vector of the free words; None if the model knows none of them."""
         vector = self.reader.embedder.embed_query(self.wanted.words)
+        kept = int(self.reader.catalog.get("vector_dimensions") or len(vector))
+        if len(vector) != kept:
+            raise ModelError(
+                f"the model gives vectors of {len(vector)} values, and the palace keeps {kept}",
+                hint="make them again: mempalace rebuild --vectors; or search by words alone: mempalace search --fast",
+            )
         return vector if vector.any() else None
 
     def score(self, candidates: list[Candidate], lexical: dict[int, float], *, vectors: bool) -> bool:
@@ -59,8 +66,8 @@ class Scorer:
         missing = tuple(one.chunk for one in candidates if one.chunk not in lexical)
         if missing and index is not None:
             lexical = {**lexical, **index.search(self.wanted, Restriction(chunks=missing), len(missing))}
-        if self.role is not None and index is not None:
-            lexical = self._of_role(candidates, lexical)
+        if index is not None and not all(one.whole for one in candidates):
+            lexical = self._of_parts(candidates, lexical)
         for one in candidates:
             one.lexical = lexical.get(one.chunk, 0.0)
         if self.lexical_only or not self.wanted.words:
@@ -108,15 +115,15 @@ class Scorer:
     def _rerank(self, candidates: list[Candidate]) -> bool:
         """What the sentence encoder says of the best candidates: of a query that says something, and of dialogue.
 
-        Tool output is no sentence: there the words go on standing for the meaning. What one role says in a
-        chunk has no vector of its own, so a search for a role goes without.
+        Tool output is no sentence: there the words go on standing for the meaning, as for a part of a chunk, which
+        has no vector of its own; a search for a role, where most are parts, goes without.
         """
         if self.role is not None or not self._is_sentence or not self.reader.embedder.is_reranked:
             return False
         best = ranking.best_texts(candidates)
         if not best:
             return False
-        talk = {one.text: one.words for one in best if one.kind == Kind.DIALOGUE}
+        talk = {one.text: one.words for one in best if one.kind == Kind.DIALOGUE and one.whole}
         cosines = {talk[text]: score for text, score in self._encoded(list(talk)).items()}
         top = max(cosines.values(), default=1.0)
         most = max((one.late for one in best), default=0.0) or 1.0
@@ -191,8 +198,8 @@ class Scorer:
         words = [word.strip(_PUNCTUATION) for word in self.wanted.words.casefold().split()]
         return [word for word in words if word and word not in STOP_WORDS]
 
-    def _of_role(self, candidates: list[Candidate], lexical: dict[int, float]) -> dict[int, float]:
-        """Lexical scores by the share of the matching words that the role itself says."""
+    def _of_parts(self, candidates: list[Candidate], lexical: dict[int, float]) -> dict[int, float]:
+        """Lexical scores by the share of the matching words that are in the parts which may match."""
         index = self.reader.lexical
         assert index is not None
         wanted = index.stems(self.query)

@@ -9,20 +9,24 @@ query -> wanted words, phrases, exclusions
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mempalace import hits, ranking
 from mempalace.chunk import Kind
 from mempalace.errors import UsageError
 from mempalace.formats import registry as formats
-from mempalace.palace.lexical import Restriction, Wanted
+from mempalace.model import Role
+from mempalace.palace.lexical import Restriction
 from mempalace.palace.reader import PalaceReader
 from mempalace.query import ALL, INCLUDES, SCOPES, Filters, SearchResults, parse_query
 from mempalace.ranking import Candidate
 from mempalace.scoring import Scorer
+from mempalace.values import clean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,9 +35,14 @@ if TYPE_CHECKING:
 CANDIDATES = 60
 _PHRASE_CANDIDATES = 400
 _MOST_CANDIDATES = 4_000
+_MOST_ASKED = 250_000  # of a leg, to see beyond copies
+_COPIES = 2
 _MOST_SIMILAR = 3
 _MOST_TYPOS = 2
 _ALIKE = 0.7
+
+
+Leg = Callable[[int], dict[int, float]]
 
 
 class Reader(PalaceReader):
@@ -56,8 +65,8 @@ class Reader(PalaceReader):
         """
         if limit < 1:
             raise UsageError(f"the limit must be at least 1, not {limit}")
-        self.refresh()
-        return _Search(self, query, limit, filters or Filters(), lexical_only, per_session).run(context)
+        with self.at_one_moment():
+            return _Search(self, query, limit, filters or Filters(), lexical_only, per_session).run(context)
 
 
 class _Search:
@@ -81,9 +90,8 @@ class _Search:
         self.most = limit if filters.session or per_session is None else per_session
         self.wanted = parse_query(query)
         self.allowed = self._restriction()
-        self.scorer = Scorer(
-            reader, query, self.wanted, filters.role, self.allowed.kinds[1:], lexical_only=lexical_only
-        )
+        included = [kind for kind in self.allowed.kinds or Kind if kind != Kind.DIALOGUE]
+        self.scorer = Scorer(reader, query, self.wanted, filters.role, included, lexical_only=lexical_only)
         self.indexes: list[str] = []
 
     def run(self, context: int) -> SearchResults:
@@ -103,10 +111,12 @@ class _Search:
     def _candidates(self) -> list[Candidate]:
         """The hits: from more and more candidates, while copies and full sessions leave too few of them."""
         depth = max(_PHRASE_CANDIDATES if self.wanted.phrases else CANDIDATES, 2 * self.limit)
+        is_first = True
         while True:
             self.indexes = []
-            lexical = self._lexical(depth)
-            vector = {} if self.lexical_only else self._vector(depth)
+            lexical, vector = (
+                leg(depth) if is_first else self._without_copies(leg, depth) for leg in (self._lexical, self._vector)
+            )
             candidates = self._load({**dict.fromkeys(lexical), **dict.fromkeys(vector)})
             if self.wanted.excluded:
                 candidates = self._without_excluded(candidates)
@@ -116,28 +126,47 @@ class _Search:
                 candidates, self.wanted, self.limit, self.most, lambda one: hits.ident(self.catalog, one, self.wanted)
             )
             found_all = len(lexical) < depth and len(vector) < depth
-            if len(kept) == self.limit or found_all or depth >= _MOST_CANDIDATES:
+            if len(kept) == self.limit or found_all or (depth >= _MOST_CANDIDATES and not is_first):
                 return kept
-            depth *= 4
+            depth, is_first = min(4 * depth, _MOST_CANDIDATES), False
+
+    def _without_copies(self, leg: Leg, depth: int) -> dict[int, float]:
+        """What a leg finds, of chunks with the same words the latest two: thousands of them would hide all else."""
+        asked = depth
+        while True:
+            found = leg(asked)
+            latest: dict[bytes, list[tuple[float, int]]] = {}
+            for chunk, words, moment in self.catalog.rows_in(
+                "SELECT c.id, t.words, COALESCE(c.time, 0) FROM chunks c JOIN texts t ON t.id = c.text"
+                " WHERE c.id IN (?)",
+                found,
+            ):
+                latest.setdefault(words, []).append((moment, chunk))
+            kept = {chunk for chunks in latest.values() for _, chunk in sorted(chunks)[-_COPIES:]}
+            if len(kept) >= depth or len(found) < asked or asked >= _MOST_ASKED:
+                return dict(islice(((chunk, score) for chunk, score in found.items() if chunk in kept), depth))
+            asked *= 4
 
     # --- candidates -----------------------------------------------------------------------------------------
 
     def _restriction(self) -> Restriction:
         filters = self.filters
         everything = ALL in filters.include
+        if filters.role is not None and filters.role not in set(Role):
+            raise UsageError(f"there is no role {filters.role!r}", hint=f"one of: {', '.join(Role)}")
         unknown = set(filters.include) - set(INCLUDES) - set(SCOPES) - {ALL}
         if unknown:
             known = ", ".join([*INCLUDES, *SCOPES, ALL])
             raise UsageError(f"cannot include {', '.join(sorted(unknown))}", hint=f"one of: {known}")
         kinds = [str(Kind.DIALOGUE)] + [kind for name in filters.include for kind in INCLUDES.get(name, ())]
         scopes = ["main"] + [name for name in filters.include if name in SCOPES]
-        session = None if filters.session is None else self.reader.find_session(filters.session)
+        session = None if filters.session is None else self.reader.find_session(clean(filters.session))
         return Restriction(
             kinds=() if everything else tuple(kinds),
             scopes=() if everything or session is not None else tuple(scopes),
             formats=() if filters.tool is None else _formats(filters.tool),
-            projects=() if filters.project is None else (filters.project,),
-            wings=() if filters.wing is None else (filters.wing,),
+            projects=() if filters.project is None else (_without_slash(clean(filters.project)),),
+            wings=() if filters.wing is None else (clean(filters.wing),),
             roles=() if filters.role is None else (filters.role,),
             sessions=() if session is None else (session,),
             since=None if filters.since is None else filters.since.timestamp(),
@@ -159,7 +188,7 @@ class _Search:
 
     def _vector(self, depth: int) -> dict[int, float]:
         """Chunks by exact cosine. Phrases are literal: then only what the lexical index found counts."""
-        if self.wanted.phrases or (Kind.DIALOGUE not in self.allowed.kinds and self.allowed.kinds):
+        if self.lexical_only or self.wanted.phrases or (Kind.DIALOGUE not in self.allowed.kinds and self.allowed.kinds):
             return {}
         query = self.scorer.query_vector if self.reader.has_vectors else None
         if query is None:
@@ -221,22 +250,44 @@ class _Search:
         found = [Candidate(*row) for row in rows]
         for one in found:
             one.role = self.filters.role
-        return found
+        return self._within_time(found)
+
+    def _within_time(self, candidates: list[Candidate]) -> list[Candidate]:
+        """With a span of time, only messages of that time may match: a chunk may hold others, too."""
+        since, until = self.allowed.since, self.allowed.until
+        if since is None and until is None:
+            return candidates
+        first, end = -math.inf if since is None else since, math.inf if until is None else until
+        times = self.catalog.rows_in(
+            "SELECT id, time, last FROM chunks WHERE id IN (?)", [one.chunk for one in candidates]
+        )
+        whole = {chunk for chunk, start, last in times if start is not None and first <= start and last < end}
+        for one in candidates:
+            if one.chunk in whole or not one.spans:
+                continue
+            messages = [span[2] for span in one.spans]
+            moment: float | None = one.time or None  # of a message without a time: that of the one before it
+            one.messages = set[int]()
+            for seq, said in self.catalog.rows(
+                "SELECT seq, time FROM messages WHERE session = ? AND seq BETWEEN ? AND ? ORDER BY seq",
+                one.session,
+                min(messages),
+                max(messages),
+            ):
+                moment = moment if said is None else said
+                if moment is not None and first <= moment < end:
+                    one.messages.add(seq)
+            one.__dict__.pop("spans")
+        return [one for one in candidates if one.spans]
 
     def _without_excluded(self, candidates: list[Candidate]) -> list[Candidate]:
-        """Drop what has an excluded word, but keep (and add) what has the whole query literally."""
-        index = self.reader.lexical
-        if index is None:
-            return candidates
-        as_it_stands = index.search(Wanted(phrases=(self.query,)), self.allowed, CANDIDATES)
-        needle = ranking.fold(self.query)
-        literal = [one for one in self._load(as_it_stands) if needle in one.spoken]
-        kept = {one.chunk: one for one in literal}
-        here = Restriction(chunks=tuple(one.chunk for one in candidates))
-        dropped: set[int] = set()
-        for word in self.wanted.excluded:
-            dropped |= index.search(Wanted(phrases=(word,)), here, len(candidates) or 1).keys()
-        return [*kept.values(), *(one for one in candidates if one.chunk not in kept and one.chunk not in dropped)]
+        """Without those that say an excluded word, but for those that have the whole query as it stands."""
+        words, whole = [ranking.fold(word) for word in self.wanted.excluded], ranking.fold(self.query)
+        return [
+            one
+            for one in candidates
+            if not any(ranking.has_word(one.spoken, word) for word in words) or whole in one.spoken
+        ]
 
     # --- what else is told --------------------------------------------------------------------------------
 
@@ -273,6 +324,11 @@ class _Search:
     def _terms(self) -> list[str]:
         words = re.findall(r"[\w./:@-]*\w", self.wanted.words)
         return sorted({*words, *self.wanted.phrases}, key=lambda word: (-len(word), word))
+
+
+def _without_slash(project: str) -> str:
+    """A path as the shell completes it may end with a slash."""
+    return project.rstrip("/\\") or project
 
 
 def _formats(tool: str) -> tuple[str, ...]:

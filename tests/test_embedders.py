@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -153,6 +154,7 @@ def test_a_rebuild_that_fails_leaves_what_was(endpoint: Endpoint, tmp_path: Path
         (lambda _: {"embeddings": [["a", "b"]]}, "no vectors"),
         (lambda _: {"error": "no such model"}, "no such model"),
         (lambda _: [], "gave no vectors"),
+        (lambda answer: {"embeddings": [[] for _ in answer["embeddings"]]}, "an array of shape"),
     ],
 )
 def test_answers_that_are_no_vectors(
@@ -172,8 +174,43 @@ def test_an_endpoint_that_is_gone(tmp_path: Path) -> None:
     assert "--fast" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("bytes_sent", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{", b""])
+def test_an_endpoint_that_speaks_something_else(tmp_path: Path, bytes_sent: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as caller:
+                caller.recv(65_536)
+                caller.sendall(bytes_sent)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        embedder = of(Spec("ollama:tiny", f"http://127.0.0.1:{server.getsockname()[1]}"))
+        with pytest.raises(ModelError, match="cannot be asked"):
+            embedder.embed(["a"])
+        thread.join()
+
+
+def test_a_model_of_other_dimensions_than_the_palace_keeps(endpoint: Endpoint, tmp_path: Path) -> None:
+    palace = mined(tmp_path, Spec("ollama:tiny", endpoint.url))
+    endpoint.change = lambda answer: {"embeddings": [[*row, 1.0] for row in answer["embeddings"]]}
+    of.cache_clear()  # as in another process
+    with pytest.raises(ModelError, match="vectors of 5 values, and the palace keeps 4") as caught:
+        find(palace, "ship")
+    assert "rebuild --vectors" in (caught.value.hint or "")
+    assert first(palace, "boat", lexical_only=True).session_id == "slow"
+
+
 @pytest.mark.parametrize(
-    "values", [("nope:x",), ("ollama:",), ("openai:x",), ("ollama:x", "file:///etc/passwd"), ("",)]
+    "values",
+    [
+        ("nope:x",),
+        ("ollama:",),
+        ("openai:x",),
+        ("ollama:x", "file:///etc/passwd"),
+        ("ollama:x", "http://localhost:1/a b"),
+        ("",),
+    ],
 )
 def test_names_that_mean_nothing(values: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):

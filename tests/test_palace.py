@@ -495,11 +495,13 @@ def test_phrases_must_stand_as_they_are(tmp_path: Path) -> None:
     assert hits(index, phrases=["red green", "nothing"]) == []
 
 
-def test_excluded_words_must_not_occur(tmp_path: Path) -> None:
+def test_what_is_excluded_is_not_counted(tmp_path: Path) -> None:
     index = lexical(tmp_path, "red green", "red blue", "red")
-    assert sorted(hits(index, "red", excluded=["green"])) == [2, 3]
-    assert sorted(hits(index, "red", excluded=["green", "blue"])) == [3]
-    assert hits(index, "", excluded=["green"]) == []
+    places = {"all": Restriction()}
+    assert index.counts(Wanted("red", excluded=("green",)), places) == {"all": 2}
+    assert index.counts(Wanted("red", excluded=("green", "blue")), places) == {"all": 1}
+    assert index.counts(Wanted("", phrases=("red green",)), places) == {"all": 1}
+    assert index.counts(Wanted("", phrases=("green red",)), places) == {}
 
 
 @pytest.mark.parametrize(

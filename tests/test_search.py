@@ -234,7 +234,9 @@ def test_the_same_question_has_the_same_answer(palace: Path) -> None:
     assert [hit.chunk_id for hit in ten] == [hit.chunk_id for hit in fifty[:10]]
 
 
-@pytest.mark.parametrize("query", ["!!!", '"', "***", "+ - *", "AND", "a:b", '"->"', "()", "\x00", "🏺", "x" * 50_000])
+@pytest.mark.parametrize(
+    "query", ["!!!", '"', "***", "+ - *", "AND", "a:b", '"->" b', "()", "\x00", "🏺", "x" * 50_000]
+)
 def test_any_query_is_answered(palace: Path, query: str) -> None:
     assert isinstance(find(palace, query).results, list)
 

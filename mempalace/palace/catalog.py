@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote_to_bytes
 
 import orjson
 
 from mempalace.errors import PalaceDamaged, StoreError
 from mempalace.palace import folder
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 _VARIABLES = 500  # parameters in one IN (...): far below SQLite's limit in every build
 
@@ -71,10 +75,13 @@ class SourceRow:
 class Catalog:
     """An open catalog. Use as a context manager; writers hold the palace's lock."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, *, is_writing: bool = False) -> None:
         self.db = connection
         self.path = path
+        self.is_writing = is_writing
         self.original: Catalog | None = None  # of a scratch copy: where the large values are
+        self._copy: TemporaryDirectory[str] | None = None  # what is read of a read-only disk
+        self._identity = _identity(path)
 
     @classmethod
     def open(cls, palace: Path) -> Catalog:
@@ -88,9 +95,27 @@ class Catalog:
             if not str(first).startswith(("unable to open", "attempt to write")):
                 raise _damaged(first, path) from first
         try:
+            if _has_bytes(path.with_name(f"{path.name}-wal")):
+                return cls._open_copy(path)
             return cls(_connect(f"{uri}?mode=ro&immutable=1"), path)
         except sqlite3.DatabaseError as error:
             raise _damaged(error, path) from error
+
+    @classmethod
+    def _open_copy(cls, path: Path) -> Catalog:
+        """What was written last still stands in the log beside the file, which SQLite can only read beside a copy."""
+        from tempfile import TemporaryDirectory
+
+        copy = TemporaryDirectory(prefix="mempalace-")
+        try:
+            for name in (path.name, f"{path.name}-wal"):
+                shutil.copyfile(path.with_name(name), Path(copy.name, name))
+            catalog = cls(_connect(f"{Path(copy.name, path.name).as_uri()}?mode=rw"), path)
+        except BaseException:
+            copy.cleanup()
+            raise
+        catalog._copy = copy
+        return catalog
 
     @classmethod
     def open_for_writing(cls, palace: Path) -> Catalog:
@@ -106,7 +131,7 @@ class Catalog:
             # Index pages are written again and again in a mine: fewer checkpoints save a twentieth of its CPU.
             connection.execute("PRAGMA wal_autocheckpoint = 8000")
             connection.execute("PRAGMA secure_delete = ON")
-            catalog = cls(connection, path)
+            catalog = cls(connection, path, is_writing=True)
             if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
                 from importlib import resources
 
@@ -139,7 +164,33 @@ class Catalog:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the files. A writer leaves all of it in the one file, for those who cannot read the log beside it."""
+        if self.is_writing:
+            with suppress(sqlite3.DatabaseError):  # in use: whoever closes it last does it
+                self.db.execute("PRAGMA busy_timeout = 0")
+                self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self.db.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def is_current(self) -> bool:
+        """Whether the file at its path is the one that is open."""
+        try:
+            return _identity(self.path) == self._identity
+        except FileNotFoundError:
+            return False
+
+    @contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """All that is read within is of one moment, whatever others write meanwhile."""
+        self.rows("BEGIN")
+        try:
+            yield
+        finally:
+            self._roll_back()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -289,6 +340,16 @@ def path_of(text: str) -> Path:
     if text.startswith(_RAW_PATH):
         return Path(os.fsdecode(unquote_to_bytes(text.removeprefix(_RAW_PATH))))
     return Path(text)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """What tells a file from another at the same path."""
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino
+
+
+def _has_bytes(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def _connect(uri: str) -> sqlite3.Connection:

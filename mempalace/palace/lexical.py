@@ -82,6 +82,18 @@ def _told(path: Path) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """As `_told`, for what only reads: whatever fails then, the index is to blame."""
+    try:
+        with _told(path):
+            yield
+    except (ValueError, OSError) as error:
+        raise PalaceDamaged(
+            f"the lexical index cannot be read: {error}", path=path, hint="make it again: mempalace rebuild"
+        ) from error
+
+
 class LexicalIndex:
     """An index on disk, for reading and, under the palace's lock, for writing."""
 
@@ -167,13 +179,13 @@ class LexicalIndex:
 
     def search(self, wanted: Wanted, allowed: Restriction, limit: int) -> dict[int, float]:
         """The best chunks for what is wanted, among those that are allowed, by BM25 score, best first."""
-        searcher = self._index.searcher()
-        query = self._query(wanted, searcher)
-        if query is None:
-            return {}
-        parts = [(Occur.Must, query)]
-        parts += [(Occur.Must, Query.const_score_query(one, 0.0)) for one in self._filters(allowed)]
-        with _told(self.path):
+        with _reading(self.path):
+            searcher = self._index.searcher()
+            query = self._query(wanted, searcher)
+            if query is None:
+                return {}
+            parts = [(Occur.Must, query)]
+            parts += [(Occur.Must, Query.const_score_query(one, 0.0)) for one in self._filters(allowed)]
             hits = self._with_ties(searcher, Query.boolean_query(parts), limit)
             addresses = [address for _, address in hits]
             chunks: list[Any] = searcher.fast_field_values("chunk", addresses) if addresses else []
@@ -182,6 +194,7 @@ class LexicalIndex:
 
     def _with_ties(self, searcher: tantivy.Searcher, query: Query, limit: int) -> list[Any]:
         """The best hits and all that tie with the last of them: tantivy would choose by segment."""
+        limit = min(limit, int(searcher.num_docs) or 1)  # room for as many is made at once
         asked = limit + 1
         while True:
             hits: list[Any] = searcher.search(query, limit=asked, count=False).hits
@@ -190,16 +203,18 @@ class LexicalIndex:
             asked *= 4
 
     def counts(self, wanted: Wanted, places: Mapping[str, Restriction]) -> dict[str, int]:
-        """How many of the allowed chunks have every word that is wanted, by the name of each place that has any."""
+        """How many of the allowed chunks have all that is wanted, by the name of each place that has any."""
         searcher = self._index.searcher()
-        text = clean(" ".join([wanted.words, *wanted.phrases]))
+        text = clean(wanted.words)
         words = [stem for stem, weight in self._stems_of(text).items() if weight == 1]
-        parts = [(Occur.Must, self._term("words", word)) for word in words[:_MOST_TERMS]]
-        parts += [(Occur.Must, query) for query in self._unspaced(text)[:_MOST_TERMS]]
-        if not parts:
+        needed = [self._term("words", word) for word in words[:_MOST_TERMS]] + self._unspaced(text)[:_MOST_TERMS]
+        needed += [phrase for phrase in map(self._phrase, wanted.phrases) if phrase is not None]
+        if not needed:
             return {}
+        parts = [(Occur.Must, one) for one in needed]
+        parts += [(Occur.MustNot, word) for word in map(self._phrase, wanted.excluded) if word is not None]
         found = {}
-        with _told(self.path):
+        with _reading(self.path):
             for name, allowed in places.items():
                 query = Query.boolean_query([*parts, *((Occur.Must, one) for one in self._filters(allowed))])
                 result = searcher.search(query, limit=1, count=True)
@@ -211,22 +226,24 @@ class LexicalIndex:
         searcher = self._index.searcher()
         total = int(searcher.num_docs)
         found: dict[str, float] = {}
-        for word, weight in weighted(self._tools["plain"].analyze(clean(text))):
-            frequency = max(
-                (searcher.doc_freq("words", stem) for stem in self._tools["words"].analyze(word)), default=total
-            )
-            found[word] = weight * math.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
+        with _reading(self.path):
+            for word, weight in weighted(self._tools["plain"].analyze(clean(text))):
+                frequency = max(
+                    (searcher.doc_freq("words", stem) for stem in self._tools["words"].analyze(word)), default=total
+                )
+                found[word] = weight * math.log1p((max(total - frequency, 0) + 0.5) / (frequency + 0.5))
         return found
 
     def unknown(self, text: str) -> list[str]:
         """The words of a query that no chunk has: they stand for words that hold them or are spelled alike."""
         searcher = self._index.searcher()
         found = []
-        for word in dict.fromkeys(self._tools["plain"].analyze(clean(text))):
-            stems = self._tools["words"].analyze(word)
-            fits = _SHORTEST_SIMILAR <= len(word) <= _LONGEST_SIMILAR
-            if fits and not any(searcher.doc_freq("words", stem) for stem in stems):
-                found.append(word)
+        with _reading(self.path):
+            for word in dict.fromkeys(self._tools["plain"].analyze(clean(text))):
+                stems = self._tools["words"].analyze(word)
+                fits = _SHORTEST_SIMILAR <= len(word) <= _LONGEST_SIMILAR
+                if fits and not any(searcher.doc_freq("words", stem) for stem in stems):
+                    found.append(word)
         return found[:_MOST_UNKNOWN]
 
     def _similar(self, text: str) -> list[Query]:
@@ -272,8 +289,6 @@ class LexicalIndex:
         found += [(Occur.Must, phrase) for phrase in required if phrase is not None]
         if not found:
             return None
-        excluded = [self._phrase(word) for word in wanted.excluded]
-        found += [(Occur.MustNot, word) for word in excluded if word is not None]
         return Query.boolean_query(found)
 
     def _free(self, text: str, searcher: tantivy.Searcher) -> list[Query]:

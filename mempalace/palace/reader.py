@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Self
 
 from mempalace import embedders, embedding, encoder, late
@@ -34,16 +36,13 @@ class PalaceReader:
         folder.require(palace)
         self.palace = palace
         self._remembered: dict[int, bytes] = {}
+        self._lock = RLock()
         self.catalog = Catalog.open(palace)
-        try:
-            self._version, self._generation = self.catalog.version, self.catalog.generation
-        except BaseException:
-            self.catalog.db.close()
-            raise
+        self._version = self._generation = -1  # nothing was looked at yet
 
     def close(self) -> None:
         """Release the files."""
-        self.catalog.db.close()
+        self.catalog.close()
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +50,26 @@ class PalaceReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def refresh(self) -> None:
+    @contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """What is read within is of one moment, whatever others write meanwhile. One thread at a time."""
+        with self._lock:
+            self._follow()
+            with self.catalog.at_one_moment():
+                self._refresh()
+                yield
+
+    def _follow(self) -> None:
+        """Open the palace anew if it was replaced. Raises NoPalace if it was removed."""
+        folder.require(self.palace)
+        if self.catalog.is_current():
+            return
+        self.close()
+        self.catalog = Catalog.open(self.palace)
+        self._version = self._generation = -1
+        self._remembered.clear()
+
+    def _refresh(self) -> None:
         """See what was written since."""
         version = self.catalog.version
         if version == self._version:

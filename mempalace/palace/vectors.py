@@ -71,9 +71,10 @@ class VectorTable:
         """The cosine of each vector with the query (a unit vector), in the order of `texts`."""
         import numpy as np
 
-        if self._asked and np.array_equal(self._asked[0], query):
-            return self._asked[1]
-        if self._floats is None and self._asked and len(self) <= _MOST_FLOATS:
+        asked = self._asked
+        if asked and np.array_equal(asked[0], query):
+            return asked[1]
+        if self._floats is None and asked and len(self) <= _MOST_FLOATS:
             self._floats = self._values.astype(np.float32)  # a process that asks twice asks again
         if self._floats is not None:
             result: NDArray[np.float32] = (self._floats @ query) * self._scales
@@ -83,8 +84,9 @@ class VectorTable:
                 block = self._values[start : start + _BLOCK].astype(np.float32)
                 result[start : start + _BLOCK] = (block @ query) * self._scales[start : start + _BLOCK]
         # The last bits depend on how many vectors are scored together; the order of hits must not.
-        self._asked = [query, np.round(result, _DIGITS)]
-        return self._asked[1]
+        rounded: NDArray[np.float32] = np.round(result, _DIGITS)
+        self._asked = [query, rounded]
+        return rounded
 
 
 def greatest(scores: NDArray[np.float32], limit: int) -> NDArray[np.int64]:
