@@ -7,12 +7,18 @@ from pathlib import Path
 
 import click
 
+from mempalace.cli.bars import cut
 from mempalace.cli.output import (
+    argument,
+    beginning,
+    columns,
     is_colourful,
     json_option,
     local_time,
     number,
+    one_line,
     palace_option,
+    percent,
     print_json,
     printable,
     style,
@@ -25,6 +31,7 @@ from mempalace.search import Reader
 from mempalace.transcript import unquote
 
 _LINES = 4
+_FEWEST_COLUMNS = 20  # for text, however narrow the terminal is
 
 
 @click.command(
@@ -106,14 +113,16 @@ def render(results: SearchResults) -> str:
     parts = [_hit(hit, results.terms) for hit in results.results]
     if not parts:
         parts.append("Nothing found.")
-    parts += _notes(results)
+    notes = _notes(results)
+    if notes:
+        parts.append("\n".join(style(note, fg="bright_black") for note in notes))
     return "\n\n".join(parts)
 
 
 def _notes(results: SearchResults) -> list[str]:
     notes = []
     for word, others in results.similar.items():
-        notes.append(f"No text has {word!r}; looked for {', '.join(others)} instead")
+        notes.append(f"No text has {word!r}; looked for {one_line(', '.join(others))} instead")
     if results.hidden:
         told = ", ".join(f"in {number(count)} {_PLACES[name]}" for name, count in results.hidden.items())
         names = ",".join(results.hidden)
@@ -121,8 +130,8 @@ def _notes(results: SearchResults) -> list[str]:
     if results.behind:
         notes.append(f"{number(results.behind)} chunks are not indexed yet: mempalace mine")
     if results.embedded < 1:
-        notes.append(f"{results.embedded:.0%} of the dialogue has vectors: mempalace mine goes on with it")
-    return ["\n".join(style(note, fg="bright_black") for note in notes)] if notes else []
+        notes.append(f"{percent(results.embedded)} of the dialogue has vectors: mempalace mine goes on with it")
+    return notes
 
 
 _PLACES = {
@@ -138,42 +147,41 @@ _SPEAKERS = {"user": "you", "assistant": "assistant", "tool": "tool", "system": 
 
 def _hit(hit: Hit, terms: list[str]) -> str:
     project = (hit.project or "").replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
-    facts = [local_time(hit.timestamp), hit.format, project]
-    head = "  ".join(style(printable(fact), bold=True) for fact in facts if fact)
+    facts = [one_line(fact) for fact in (local_time(hit.timestamp), hit.format, project) if fact]
+    head = "  ".join(style(fact, bold=True) for fact in facts)
     if hit.title:
-        room = width() - 6 - sum(len(fact) + 2 for fact in facts if fact)
-        head += f"  {_shorten(printable(hit.title), room)}" if room > 20 else ""
+        room = width() - 6 - sum(columns(fact) + 2 for fact in facts)
+        head += f"  {cut(hit.title, room)}" if room > _FEWEST_COLUMNS else ""
     lines = [f"{hit.rank:2}  {head}"]
     lines += [_around(message) for message in hit.before]
     for at, line in enumerate(_excerpt(hit, terms)):
         label = f"{_speaker(hit)}: " if at == 0 else ""
         lines.append(f"    {style(label, fg='cyan')}{line}")
     lines += [_around(message) for message in hit.after]
-    lines.append("    " + style(f"mempalace show {hit.session_id}", fg="bright_black"))
+    lines.append("    " + style(_show(hit.session_id), fg="bright_black"))
     if hit.resume:
-        lines.append("    " + style(printable(hit.resume), fg="bright_black"))
+        lines.append("    " + style(one_line(hit.resume), fg="bright_black"))
     if hit.copies:
-        lines.append(
-            f"    also in {len(hit.copies)} other session{'s' * (len(hit.copies) > 1)}: {', '.join(hit.copies[:3])}"
-        )
+        named = ", ".join(one_line(copy) for copy in hit.copies[:3])
+        lines.append(f"    also in {len(hit.copies)} other session{'s' * (len(hit.copies) > 1)}: {named}")
     if hit.source_gone:
         lines.append("    its log file is gone; the words are kept here")
     return "\n".join(lines)
 
 
+def _show(session: str) -> str:
+    return f"mempalace show {'-- ' * session.startswith('-')}{argument(session)}"
+
+
 def _speaker(said: Hit | Neighbour) -> str:
     name = said.speaker or ("sub-agent" if said.origin == "subagent" else _SPEAKERS.get(said.role, said.role))
-    return printable(name)
+    return one_line(name)
 
 
 def _around(message: Neighbour) -> str:
     """A message beside a hit, in one line."""
-    text = " ".join(printable(message.text).split())
-    return "    " + style(_shorten(f"{_speaker(message)}: {text}", width() - 6), fg="bright_black")
-
-
-def _shorten(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"
+    text = cut(f"{_speaker(message)}: {message.text}", max(_FEWEST_COLUMNS, width() - 6))
+    return "    " + style(text, fg="bright_black")
 
 
 def _excerpt(hit: Hit, terms: list[str]) -> list[str]:
@@ -205,13 +213,16 @@ def _excerpt(hit: Hit, terms: list[str]) -> list[str]:
 
 def _clip(line: str, words: list[str]) -> str:
     """At most a line's width of a long line, around the first word that was looked for."""
-    room = width() - 18
-    if len(line) <= room:
+    room = max(_FEWEST_COLUMNS, width() - 18)
+    if columns(line) <= room:
         return line
     folded = line.casefold()
     at = min((place for word in words if (place := folded.find(word)) >= 0), default=0)
-    start = max(0, min(at - room // 3, len(line) - room))
-    return ("…" if start else "") + line[start : start + room] + ("…" if start + room < len(line) else "")
+    at = min(at, len(line))  # folding may lengthen a text
+    before = beginning(line[:at][::-1], max(room // 3, room - columns(line[at:])))
+    start = at - len(before)
+    shown = beginning(line[start:], room)
+    return ("…" if start else "") + shown + ("…" if start + len(shown) < len(line) else "")
 
 
 def _mark(line: str, terms: list[str]) -> str:
