@@ -34,6 +34,16 @@ _COMMANDS = {
 }
 
 
+class _Text(click.types.StringParamType):
+    """A text is UTF-8: bytes that are none are replaced, unless they name a file that is there."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text: str = super().convert(value, param, ctx)
+        if text.isprintable() or os.path.lexists(text.partition("::")[0]):
+            return text
+        return "".join("\ufffd" if "\ud800" <= sign <= "\udfff" else sign for sign in text)
+
+
 class LazyGroup(click.Group):
     """A group that imports a command when it is used: `modules` gives the help of each, by its module in `package`."""
 
@@ -49,6 +59,9 @@ class LazyGroup(click.Group):
         if name not in self._modules:
             return None
         command: click.Command = import_module(f"{self._package}.{name}").command
+        for parameter in command.params:
+            if parameter.type is click.STRING:
+                parameter.type = _Text()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -78,7 +91,8 @@ def group(ctx: click.Context) -> None:
 
 def main() -> None:
     """The console script: runs a command and ends the process with its exit code (see mempalace.errors)."""
-    from mempalace.cli.output import prepare_streams, report
+    from mempalace.cli import failures
+    from mempalace.cli.output import prepare_streams
 
     prepare_streams()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
@@ -87,21 +101,7 @@ def main() -> None:
     wants_json = "--json" in sys.argv
     code: Any = 0
     try:
-        code = group.main(standalone_mode=False)
-    except MempalaceError as error:
-        code = report(error, wants_json)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        code = EXIT_USAGE
-    except click.UsageError as error:
-        if wants_json:
-            code = report(UsageError(error.format_message()), wants_json)
-        else:
-            error.show()
-            code = EXIT_USAGE
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        code = _run(wants_json)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted: what was read so far is kept; run the same command again to go on", err=True)
         code = EXIT_INTERRUPTED
@@ -109,4 +109,29 @@ def main() -> None:
         # The reader of our output (head, less) has gone: nothing left to say, also not at exit.
         sys.stderr.close()
         code = 0
+    except (OSError, UnicodeError, RuntimeError) as error:
+        if os.environ.get(failures.DEBUG):
+            raise
+        code = failures.tell(error, wants_json)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _run(wants_json: bool) -> Any:
+    """Run the command; its exit code, or that of the error which it ends with."""
+    from mempalace.cli.output import report
+
+    try:
+        return group.main(standalone_mode=False)
+    except MempalaceError as error:
+        return report(error, wants_json)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return EXIT_USAGE
+    except click.UsageError as error:
+        if wants_json:
+            return report(UsageError(error.format_message()), wants_json)
+        error.show()
+        return EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code

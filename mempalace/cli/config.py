@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mempalace.errors import UsageError
+from mempalace.errors import UsageError, expanded
 
 if TYPE_CHECKING:
     from mempalace.embedders import Spec
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def path() -> Path:
     """MEMPALACE_CONFIG, else ~/.mempalace/config.toml."""
     named = os.environ.get("MEMPALACE_CONFIG")
-    return Path(named).expanduser() if named else Path.home() / ".mempalace" / "config.toml"
+    return expanded(named) if named else Path.home() / ".mempalace" / "config.toml"
 
 
 def defaults() -> dict[str, Any]:
