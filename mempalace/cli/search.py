@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -26,15 +27,37 @@ from mempalace.cli.output import (
 )
 from mempalace.cli.times import moment, span
 from mempalace.errors import UsageError
+from mempalace.formats import registry
 from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, Neighbour, SearchResults
 from mempalace.search import Reader
 from mempalace.transcript import unquote
 
 _LINES = 4
 _FEWEST_COLUMNS = 20  # for text, however narrow the terminal is
+_LIKE_EXCLUDED = re.compile(r"-(?:\w(?!\d*$)|\d{2})")  # -word and -404, but not -n and -n5
+
+
+class _Command(click.Command):
+    """Says what to do where a word that must not occur is taken for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        excluded = next((word for word in args if _LIKE_EXCLUDED.match(word)), None)
+        try:
+            return super().parse_args(ctx, args)
+        except (click.NoSuchOption, click.BadParameter) as error:
+            if excluded is None:
+                raise
+            word = excluded.split(maxsplit=1)[0]
+            raise UsageError(
+                error.format_message(),
+                hint="to leave out texts with a word, quote the whole query: mempalace search"
+                f" {argument(f'deploy {word}')}; one that begins with a dash goes behind --: mempalace search --"
+                f" {argument(f'{word} deploy')}",
+            ) from error
 
 
 @click.command(
+    cls=_Command,
     epilog="""\b
 Examples:
   mempalace search "why did we move to GraphQL"
@@ -85,8 +108,9 @@ def command(
 ) -> None:
     """Find an exchange again.
 
-    QUERY is words, a question, an identifier. "Words in quotes" must occur literally, -word must not. Dialogue
-    of people and assistants is searched; tool output, thinking, sub-agents and the rest on request.
+    QUERY is words, a question, an identifier. "Words in quotes" must occur literally, -word must not: put the whole
+    query into quotes then, behind -- if it begins with a dash. Dialogue of people and assistants is searched; tool
+    output, thinking, sub-agents and the rest on request.
     """
     if last is not None and since is not None:
         raise UsageError("--last and --since say the same: give one of them")
@@ -102,21 +126,33 @@ def command(
     )
     with Reader(palace) as reader:
         results = reader.search(" ".join(query), limit, filters, lexical_only=fast, context=context)
+        unknown = [] if as_json or results.results else list(_unknown(reader, filters))
     if as_json:
         print_json(results.to_dict())
     else:
-        click.echo(render(results))
+        click.echo(render(results, unknown))
 
 
-def render(results: SearchResults) -> str:
-    """The results as people read them."""
+def render(results: SearchResults, more: list[str] | None = None) -> str:
+    """The results as people read them, with `more` lines to the notes below them."""
     parts = [_hit(hit, results.terms) for hit in results.results]
     if not parts:
         parts.append("Nothing found.")
-    notes = _notes(results)
+    notes = [*(more or ()), *_notes(results)]
     if notes:
         parts.append("\n".join(style(note, fg="bright_black") for note in notes))
     return "\n\n".join(parts)
+
+
+def _unknown(reader: Reader, filters: Filters) -> Iterator[str]:
+    """The filters that no session at all fits."""
+    for what, column, name in (
+        ("project", "? IN (project, project_name)", filters.project),
+        ("wing", "COALESCE(wing, project_name) = ?", filters.wing),
+        ("tool", "format = ?" if registry.find(filters.tool or "") else "format LIKE ? || '%'", filters.tool),
+    ):
+        if name and not reader.catalog.rows(f"SELECT 1 FROM sessions WHERE {column} LIMIT 1", name):
+            yield f"No session is of the {what} {name!r}: mempalace status names those that there are"
 
 
 def _notes(results: SearchResults) -> list[str]:
