@@ -86,7 +86,7 @@ def group(ctx: click.Context) -> None:
     """A local memory of every conversation with AI tools: kept word for word, found in milliseconds."""
     from mempalace.cli.config import defaults
 
-    ctx.default_map = defaults()
+    ctx.default_map = defaults(ctx)
 
 
 def main() -> None:
