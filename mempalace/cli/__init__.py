@@ -18,6 +18,9 @@ from mempalace.errors import EXIT_INTERRUPTED, EXIT_USAGE, MempalaceError, Usage
 # Most commands end before there is much to collect: to look for it ten times more rarely saves a tenth of a search.
 _OBJECTS_BEFORE_COLLECTING = 7_000
 
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+_set_here: list[str] = []
+
 # Each name is a module here with a click command (or group) of the name `command`.
 _COMMANDS = {
     "mine": "Read conversations into the palace.",
@@ -96,8 +99,7 @@ def main() -> None:
 
     prepare_streams()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
-    # Threads of numpy's that wait for work cost a third of a search's CPU time, and its matrices are small.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    set_environment()
     wants_json = "--json" in sys.argv
     code: Any = 0
     try:
@@ -135,3 +137,17 @@ def _run(wants_json: bool) -> Any:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+
+
+def set_environment() -> None:
+    """Numpy's threads that wait for work cost a third of a search's CPU time, and its matrices are small."""
+    for name, value in _ENVIRONMENT.items():
+        if name not in os.environ:
+            os.environ[name] = value
+            _set_here.append(name)
+
+
+def restore_environment() -> None:
+    """Take away what is ours before another program is started from this one."""
+    while _set_here:
+        os.environ.pop(_set_here.pop(), None)
