@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mempalace import tree
-from mempalace.errors import MempalaceError, SourceError, UsageError
+from mempalace.errors import MempalaceError, SourceError, UsageError, expanded
 from mempalace.formats.base import Format, SessionFile, newest_first
 from mempalace.formats.registry import Registry
 from mempalace.model import Image, Session, Text, Thinking, ToolResult
@@ -146,7 +146,7 @@ class Selection:
     @property
     def folder(self) -> Path | None:
         """The project, if it is a folder."""
-        return None if self.project is None or self._is_name else Path(self.project).expanduser()
+        return None if self.project is None or self._is_name else expanded(self.project)
 
     @property
     def name(self) -> str | None:

@@ -57,6 +57,14 @@ class UsageError(MempalaceError):
     exit_code = EXIT_USAGE
 
 
+def expanded(path: Path | str) -> Path:
+    """A path with the folders that `~` and `~name` mean. Raises UsageError for the home of nobody."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"no home folder is known for {path}", hint="a file of that name is: ./~name") from error
+
+
 class UnknownFormat(MempalaceError):
     """No format claims the file, or no format has the given name. Seen by callers of `parse`."""
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mempalace import discover, tree
 from mempalace.discover import Selection
-from mempalace.errors import AmbiguousId, NoPalace, NotFound, ParseError, SourceError
+from mempalace.errors import AmbiguousId, NoPalace, NotFound, ParseError, SourceError, expanded
 from mempalace.formats.base import SessionFile
 from mempalace.formats.registry import Registry
 from mempalace.model import Session
@@ -45,7 +45,7 @@ def find_session(which: Path | str, registry: Registry, palace: Path) -> Session
     """
     path, _, part = str(which).partition(PART) if PART in str(which) else (str(which), "", "")
     if _means_file(which, path):
-        return _in_file(Path(path).expanduser(), part, registry, palace)
+        return _in_file(expanded(path), part, registry, palace)
     text = str(which)
     files = _files_named(text, registry)
     if len({file.session_id for file in files if file.session_id == text}) != 1:
@@ -116,7 +116,7 @@ def _only(text: str, found: list[SessionFile], what: str) -> SessionFile | None:
 
 
 def _ambiguous(text: str, found: list[_Candidate], what: str) -> AmbiguousId:
-    shown = [f"\n  {one.id}  {one.title or ''}".rstrip() for one in found[:_MOST_CANDIDATES]]
+    shown = [f"\n  {one.id}  {' '.join((one.title or '').split())}".rstrip() for one in found[:_MOST_CANDIDATES]]
     more = [f"\n  and {len(found) - _MOST_CANDIDATES} more"] if len(found) > _MOST_CANDIDATES else []
     return AmbiguousId(
         f"{text!r} fits the {what} of {len(found)} sessions:{''.join([*shown, *more])}",

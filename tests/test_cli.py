@@ -6,14 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from logs import write_claude
 
 from mempalace.cli import group
+from mempalace.cli.times import moment
+from mempalace.errors import UsageError
 
 COMMAND = [sys.executable, "-c", "from mempalace.cli import main; main()"]
 
@@ -212,6 +216,66 @@ def test_human_results_name_what_matters(palace: Path, log: Path) -> None:
     assert "mempalace show s1" in shown
     assert "claude --resume s1" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("words", [["deploy", "-docker"], ["deploy", "-nginx"], ["-docker deploy"], ["x", "-404"]])
+def test_a_word_that_is_taken_for_an_option_says_how_to_leave_it_out(palace: Path, words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        run("search", *words)
+    (excluded,) = (word.split()[0] for word in words if word.startswith("-"))
+    assert f"mempalace search 'deploy {excluded}'" in str(caught.value.hint)
+    assert f"mempalace search -- '{excluded} deploy'" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("words", [["x", "--limti", "3"], ["x", "-n", "0"], ["x", "-n0"], ["x", "-q"]])
+def test_other_options_that_cannot_be_are_not_taken_for_words(palace: Path, words: list[str]) -> None:
+    with pytest.raises(click.UsageError):
+        run("search", *words)
+
+
+def test_a_query_behind_dashes_leaves_words_out(palace: Path, tmp_path: Path) -> None:
+    run("mine", str(write_claude(tmp_path / "a.jsonl", ["deploy by docker", "deploy by hand"], cwd="/w/one")))
+    for words in (["deploy -docker"], ["--", "-docker deploy"], ["--", "deploy", "-docker"]):
+        assert json.loads(run("search", "--json", *words).stdout)["results"] == []
+    assert run_json("search", "deploy -nginx")["results"]
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--project", "Shop"], "project 'Shop'"),
+        (["--wing", "garden"], "wing 'garden'"),
+        (["--tool", "chatgpt"], "tool 'chatgpt'"),
+    ],
+)
+def test_a_filter_that_no_session_fits_is_named(palace: Path, log: Path, words: list[str], named: str) -> None:
+    run("mine", str(log))
+    shown = run("search", "probe_f2c", *words).output
+    assert "Nothing found." in shown
+    assert f"No session is of the {named}" in shown
+    assert run_json("search", "probe_f2c", *words)["results"] == []
+    for fitting in (["--project", "kiln-ctl"], ["--project", "/w/kiln-ctl"], ["--wing", "kiln-ctl"], ["--tool", "cl"]):
+        shown = run("search", "nothinglikeit", "--fast", "--role", "tool", *fitting).output
+        assert "Nothing found." in shown
+        assert "No session" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "first_after"),
+    [
+        ("2026-03-02", "2026-03-03"),
+        ("20260302", "2026-03-03"),
+        ("2026-W10-1", "2026-03-03"),
+        ("2026W101", "2026-03-03"),
+        ("2026-W10", "2026-03-09"),
+        ("2026-03-02T10:00", "2026-03-02T10:00"),
+    ],
+)
+def test_a_day_as_an_end_includes_all_of_it(text: str, first_after: str) -> None:
+    assert moment(text, end=True) == datetime.fromisoformat(first_after).astimezone()
+    start = moment(text, end=False)
+    assert start is not None
+    assert start.date() == datetime(2026, 3, 2).date()
 
 
 def test_the_config_file_gives_defaults(palace: Path, home: Path, tmp_path: Path, log: Path) -> None:

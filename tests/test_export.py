@@ -339,6 +339,18 @@ def test_exec_becomes_the_tool(log: Path, project: Path, tmp_path: Path) -> None
     assert "cannot go to the session's folder" in done.stderr
 
 
+@pytest.mark.parametrize("given", [None, "3"])
+def test_exec_leaves_the_tool_its_own_environment(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    program = fake(tmp_path / "bin", "claude")
+    program.write_text('#!/bin/sh\necho "threads ${OPENBLAS_NUM_THREADS-unset}"\n')
+    variables = {} if given is None else {"OPENBLAS_NUM_THREADS": given}
+    done = run("resume", KILN, "--exec", PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}", **variables)
+    assert done.stdout == f"threads {given or 'unset'}\n"
+
+
 def test_what_cannot_be_resumed_is_told(log: Path, tmp_path: Path, project: Path) -> None:
     assert error("resume", KILN, "--in", "gemini")["kind"] == "unknown_format"
     assert error("resume", KILN, "--exec", "--json")["kind"] == "usage"

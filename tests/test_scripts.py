@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,6 +117,14 @@ def test_a_metric_per_session_and_what_combines_them(tmp_path: Path) -> None:
         ("import nothing_of_this_name\n", 1, "ModuleNotFoundError"),
         ("def metric(session):\n    x = 1\n    return x / 0\n", 3, "ZeroDivisionError: division by zero"),
         ("def metric():\n    return 1\n", None, "TypeError"),
+        ("class E(Exception):\n    def __str__(self): 1 / 0\ndef metric(s):\n    raise E\n", 4, "the script raises E"),
+        ("def metric(s):\n    raise BaseExceptionGroup('many', [SystemExit(1)])\n", 2, "BaseExceptionGroup: many"),
+        ("def metric(s):\n    raise GeneratorExit\n", 2, "GeneratorExit"),
+        (
+            "class D(dict):\n    def items(self): raise LookupError('odd')\ndef metric(s): return D(a=1)\n",
+            None,
+            "gives no JSON data: odd",
+        ),
         ("import json\ndef metric(session):\n    return json.loads('{')\n", 3, "JSONDecodeError"),
         ("def metric(session):\n    raise SystemExit(3)\n", 2, "SystemExit: 3"),
         ("def metric(session):\n    return metric(session)\n", 2, "RecursionError"),
@@ -261,6 +273,7 @@ def test_values_of_every_kind_reach_lua(tmp_path: Path) -> None:
         ("sessions.parse.x = 1", None, "have no attributes here"),
         ("return python.eval('1')", 1, "nil value (global 'python')"),
         ("return require('python')", 1, "not found"),
+        ("local x = 1\nos.exit(0)", 2, "os.exit() would end mempalace itself"),
     ],
 )
 def test_what_goes_wrong_in_lua_is_named_with_its_line(
@@ -269,6 +282,39 @@ def test_what_goes_wrong_in_lua_is_named_with_its_line(
     error = fails(script(tmp_path, text, "bad.lua"))
     assert message in error.message
     assert error.line == line
+
+
+@needs_lua
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print('x'); io.stderr:write('on\\n'); while true do end",
+        "function metric(s) io.stderr:write('on\\n'); while true do pcall(error) end end",
+        "io.stderr:write('on\\n'); local f = coroutine.wrap(function() while true do end end) f()",
+    ],
+)
+def test_an_interrupt_ends_a_loop_in_lua(tmp_path: Path, text: str) -> None:
+    path = script(tmp_path, text, "loop.lua")
+    command = [sys.executable, "-m", "mempalace", "sessions", "stats", "--script", str(path), str(CLAUDE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"on\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(20) in (-signal.SIGINT, 130)
+        finally:
+            process.kill()
+
+
+@needs_lua
+def test_a_program_keeps_its_own_handler_of_interrupts(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    path = script(tmp_path, "return 1", "one.lua")
+    assert scripts.run(path, iter(())).result == 1
+    assert signal.getsignal(signal.SIGINT) is before
+    with ThreadPoolExecutor(1) as pool:  # where signals cannot be set
+        assert pool.submit(scripts.run, path, iter(())).result().result == 1
 
 
 @needs_lua

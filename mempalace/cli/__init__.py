@@ -18,6 +18,9 @@ from mempalace.errors import EXIT_INTERRUPTED, EXIT_USAGE, MempalaceError, Usage
 # Most commands end before there is much to collect: to look for it ten times more rarely saves a tenth of a search.
 _OBJECTS_BEFORE_COLLECTING = 7_000
 
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+_set_here: list[str] = []
+
 # Each name is a module here with a click command (or group) of the name `command`.
 _COMMANDS = {
     "mine": "Read conversations into the palace.",
@@ -32,6 +35,16 @@ _COMMANDS = {
     "refine": "Make searches faster: keep what the sentence encoder says.",
     "rebuild": "Make the indexes again from the catalog.",
 }
+
+
+class _Text(click.types.StringParamType):
+    """A text is UTF-8: bytes that are none are replaced, unless they name a file that is there."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text: str = super().convert(value, param, ctx)
+        if text.isprintable() or os.path.lexists(text.partition("::")[0]):
+            return text
+        return "".join("\ufffd" if "\ud800" <= sign <= "\udfff" else sign for sign in text)
 
 
 class LazyGroup(click.Group):
@@ -49,6 +62,9 @@ class LazyGroup(click.Group):
         if name not in self._modules:
             return None
         command: click.Command = import_module(f"{self._package}.{name}").command
+        for parameter in command.params:
+            if parameter.type is click.STRING:
+                parameter.type = _Text()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -73,35 +89,21 @@ def group(ctx: click.Context) -> None:
     """A local memory of every conversation with AI tools: kept word for word, found in milliseconds."""
     from mempalace.cli.config import defaults
 
-    ctx.default_map = defaults()
+    ctx.default_map = defaults(ctx)
 
 
 def main() -> None:
     """The console script: runs a command and ends the process with its exit code (see mempalace.errors)."""
-    from mempalace.cli.output import prepare_streams, report
+    from mempalace.cli import failures
+    from mempalace.cli.output import prepare_streams
 
     prepare_streams()
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
-    # Threads of numpy's that wait for work cost a third of a search's CPU time, and its matrices are small.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    set_environment()
     wants_json = "--json" in sys.argv
     code: Any = 0
     try:
-        code = group.main(standalone_mode=False)
-    except MempalaceError as error:
-        code = report(error, wants_json)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        code = EXIT_USAGE
-    except click.UsageError as error:
-        if wants_json:
-            code = report(UsageError(error.format_message()), wants_json)
-        else:
-            error.show()
-            code = EXIT_USAGE
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        code = _run(wants_json)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted: what was read so far is kept; run the same command again to go on", err=True)
         code = EXIT_INTERRUPTED
@@ -109,4 +111,43 @@ def main() -> None:
         # The reader of our output (head, less) has gone: nothing left to say, also not at exit.
         sys.stderr.close()
         code = 0
+    except (OSError, UnicodeError, RuntimeError) as error:
+        if os.environ.get(failures.DEBUG):
+            raise
+        code = failures.tell(error, wants_json)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _run(wants_json: bool) -> Any:
+    """Run the command; its exit code, or that of the error which it ends with."""
+    from mempalace.cli.output import report
+
+    try:
+        return group.main(standalone_mode=False)
+    except MempalaceError as error:
+        return report(error, wants_json)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return EXIT_USAGE
+    except click.UsageError as error:
+        if wants_json:
+            return report(UsageError(error.format_message()), wants_json)
+        error.show()
+        return EXIT_USAGE
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+
+
+def set_environment() -> None:
+    """Numpy's threads that wait for work cost a third of a search's CPU time, and its matrices are small."""
+    for name, value in _ENVIRONMENT.items():
+        if name not in os.environ:
+            os.environ[name] = value
+            _set_here.append(name)
+
+
+def restore_environment() -> None:
+    """Take away what is ours before another program is started from this one."""
+    while _set_here:
+        os.environ.pop(_set_here.pop(), None)

@@ -16,7 +16,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mempalace.errors import UsageError
+import click
+
+from mempalace.errors import UsageError, expanded
 
 if TYPE_CHECKING:
     from mempalace.embedders import Spec
@@ -25,16 +27,61 @@ if TYPE_CHECKING:
 def path() -> Path:
     """MEMPALACE_CONFIG, else ~/.mempalace/config.toml."""
     named = os.environ.get("MEMPALACE_CONFIG")
-    return Path(named).expanduser() if named else Path.home() / ".mempalace" / "config.toml"
+    return expanded(named) if named else Path.home() / ".mempalace" / "config.toml"
 
 
-def defaults() -> dict[str, Any]:
-    """Defaults for click, by command; top-level values go to every command. Raises UsageError if it is no TOML."""
+def defaults(ctx: click.Context) -> dict[str, Any]:
+    """Click's defaults for the command that was asked for. Raises UsageError for a file that cannot be meant so."""
     data = _data()
-    from mempalace.cli import _COMMANDS
+    return narrowed({name: value for name, value in data.items() if name != "embedding"}, ctx)
 
-    shared = {name: value for name, value in data.items() if not isinstance(value, dict)}
-    return {name: {**shared, **data.get(name, {})} for name in _COMMANDS}
+
+def narrowed(data: dict[str, Any], ctx: click.Context, above: str = "") -> dict[str, Any]:
+    """Of a group's table (`above` is its name and a dot) what its command gets: values of the group go to them all."""
+    group = ctx.command
+    assert isinstance(group, click.Group)
+    names = group.list_commands(ctx)
+    for key, value in data.items():
+        if key in names and not isinstance(value, dict):
+            raise UsageError(
+                f"`{key}` is a command, its options stand in a table: [{above}{key}]", hint=_hint(names), path=path()
+            )
+        if key not in names and isinstance(value, dict):
+            raise UsageError(f"there is no command for the table [{above}{key}]", hint=_hint(names), path=path())
+    name = ctx.invoked_subcommand or ""
+    command = group.get_command(ctx, name)
+    if command is None:
+        return {}
+    shared = {key: value for key, value in data.items() if not isinstance(value, dict)}
+    own = data.get(name, {})
+    if isinstance(command, click.Group):
+        return {name: {**shared, **own}}
+    known = _known(command)
+    for key in own:
+        if key not in known:
+            spelled = sorted({max(option.opts, key=len).lstrip("-") for option in known.values()})
+            raise UsageError(f"[{above}{name}] has no option `{key}`", hint=_hint(spelled), path=path())
+    given = {**shared, **own}
+    return {name: {str(known[key].name): _value(known[key], value) for key, value in given.items() if key in known}}
+
+
+def _known(command: click.Command) -> dict[str, click.Parameter]:
+    """The options of a command by the names that a file may give them: `json`, `as_json`, `max-size`, `max_size`."""
+    known = {}
+    for parameter in command.params:
+        spelled = [option.lstrip("-") for option in parameter.opts if option.startswith("--")]
+        for key in (parameter.name, *spelled, *(name.replace("-", "_") for name in spelled)):
+            known[str(key)] = parameter
+    return known
+
+
+def _value(parameter: click.Parameter, value: Any) -> Any:
+    several = parameter.multiple or parameter.nargs == -1
+    return [value] if several and not isinstance(value, list) else value
+
+
+def _hint(names: list[str]) -> str:
+    return f"one of: {', '.join(names)}"
 
 
 def embedding(model: str | None = None, url: str | None = None) -> Spec | None:
@@ -65,6 +112,6 @@ def _data() -> dict[str, Any]:
             return {}
         import tomllib
 
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:
         raise UsageError(f"the config file cannot be read: {error}", path=file) from error

@@ -8,7 +8,7 @@ import click
 
 from mempalace import discover, miner
 from mempalace.cli.mine import Progress, report
-from mempalace.cli.output import palace_option, style
+from mempalace.cli.output import argument, palace_option, style
 from mempalace.cli.search import render
 from mempalace.formats import registry
 from mempalace.palace import folder
@@ -38,8 +38,8 @@ def command(palace: Path) -> None:
     question = _EXAMPLE_QUESTION if roots == [EXAMPLES] else _recent_words(palace)
     if question is None:
         return
-    named = f" --palace {palace}" if palace != folder.default_path() else ""
-    click.echo(style(f'$ mempalace search "{question}" -n 3{named}\n', bold=True))
+    named = f" --palace {argument(str(palace))}" if palace != folder.default_path() else ""
+    click.echo(style(f"$ mempalace search {argument(question)} -n 3{named}\n", bold=True))
     with Reader(palace) as reader:
         click.echo(render(reader.search(question, 3)))
 

@@ -11,7 +11,7 @@ import click
 
 from mempalace import miner
 from mempalace.cli import config
-from mempalace.cli.output import json_option, number, palace_option, print_json, printable, size, style
+from mempalace.cli.output import json_option, number, one_line, palace_option, print_json, printable, size, style
 from mempalace.errors import EXIT_OK, EXIT_PARTIAL
 from mempalace.summary import Event, Summary
 
@@ -115,7 +115,7 @@ def _problems(summary: Summary) -> list[str]:
     lines = []
     for problem in told[:_MOST_PROBLEMS]:
         where = f"{problem.path}:{problem.line}" if problem.line else problem.path
-        lines.append(printable(f"  {problem.kind}: {where}: {problem.message}"))
+        lines.append("  " + one_line(f"{problem.kind}: {where}: {problem.message}"))
     if len(told) > _MOST_PROBLEMS:
         lines.append(f"  ... and {number(len(told) - _MOST_PROBLEMS)} more: --json lists them all")
     return lines
@@ -153,7 +153,7 @@ class Progress:
     def on_event(self, event: Event) -> None:
         """Show how far the run is."""
         if event.kind == "waiting":
-            click.echo(f"waiting for another mine{event.text}", err=True)
+            click.echo(f"waiting for another mine{printable(event.text)}", err=True)
         if self._bar is None:
             return
         if event.kind in ("found", "phase") and self._task is not None:

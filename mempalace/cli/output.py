@@ -8,17 +8,17 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from mempalace.errors import AmbiguousId, MempalaceError
+from mempalace.errors import AmbiguousId, MempalaceError, expanded
 from mempalace.palace import folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
+# Control characters but tab and newline, and what turns the direction of the text that follows.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def palace_option(command: F) -> F:
@@ -27,7 +27,8 @@ def palace_option(command: F) -> F:
         "--palace",
         envvar="MEMPALACE_PALACE_PATH",
         metavar="DIR",
-        callback=lambda ctx, param, value: Path(value).expanduser() if value else folder.default_path(),
+        type=click.Path(),
+        callback=lambda ctx, param, value: expanded(value) if value else folder.default_path(),
         help="Folder of the palace.  [default: ~/.mempalace/conversations]",
     )(command)
 
@@ -88,6 +89,43 @@ def printable(text: str) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
+def one_line(text: str) -> str:
+    """A printable text on one line: a title, a name, an id, a path, a cell of a table."""
+    return " ".join(printable(text).split())
+
+
+def argument(text: str) -> str:
+    """A text as an argument of a command that is shown to be pasted into a shell."""
+    import shlex
+
+    return shlex.quote(one_line(text))
+
+
+def columns(text: str) -> int:
+    """Columns that a text takes on a terminal: wide characters take two, combining ones none."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    import unicodedata
+
+    if unicodedata.east_asian_width(character) in "WF":
+        return 2
+    return 0 if unicodedata.category(character) in ("Mn", "Me", "Cf") else 1
+
+
+def beginning(text: str, room: int) -> str:
+    """As much of a text as fits into so many columns."""
+    if text.isascii():
+        return text[: max(0, room)]
+    used = 0
+    for at, character in enumerate(text):
+        used += _columns(character)
+        if used > room:
+            return text[:at]
+    return text
+
+
 def width() -> int:
     """Columns to fill: those of the terminal, at most 120; 100 where there is none."""
     return min(shutil.get_terminal_size((100, 24)).columns, 120)
@@ -105,6 +143,11 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
+def percent(share: float) -> str:
+    """A share in whole percent, rounded down: 100% is all of it."""
+    return f"{int(share * 100 + 1e-9)}%"
+
+
 def size(value: float) -> str:
     """Bytes with a fitting unit: 1.2 MB."""
     for unit in ("B", "kB", "MB"):
@@ -118,12 +161,13 @@ def table(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> str:
     """Rows in columns, parted by two spaces; `right` names columns that are set flush right."""
     if not rows:
         return ""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    cleaned = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(columns, column)) for column in zip(*cleaned, strict=True)]
     lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(wide) if at in right else cell.ljust(wide)
-            for at, (cell, wide) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
+    for row in cleaned:
+        padded = []
+        for at, (cell, wide) in enumerate(zip(row, widths, strict=True)):
+            pad = " " * (wide - columns(cell))
+            padded.append(pad + cell if at in right else cell + pad)
+        lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)

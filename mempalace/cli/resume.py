@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from mempalace.cli import restore_environment
 from mempalace.cli.output import json_option, palace_option, print_json, printable
 from mempalace.errors import ConvertError, UsageError
 from mempalace.located import find
@@ -66,6 +67,7 @@ def _run(ready: Resume) -> None:
     """Become the tool. Raises ConvertError if its folder or its program is not there."""
     sys.stdout.flush()
     sys.stderr.flush()
+    restore_environment()
     try:
         if ready.folder is not None:
             os.chdir(ready.folder)

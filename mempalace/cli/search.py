@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from mempalace.cli.bars import cut
 from mempalace.cli.output import (
+    argument,
+    beginning,
+    columns,
     is_colourful,
     json_option,
     local_time,
     number,
+    one_line,
     palace_option,
+    percent,
     print_json,
     printable,
     style,
@@ -20,14 +27,37 @@ from mempalace.cli.output import (
 )
 from mempalace.cli.times import moment, span
 from mempalace.errors import UsageError
+from mempalace.formats import registry
 from mempalace.query import ALL, INCLUDES, SCOPES, Filters, Hit, Neighbour, SearchResults
 from mempalace.search import Reader
 from mempalace.transcript import unquote
 
 _LINES = 4
+_FEWEST_COLUMNS = 20  # for text, however narrow the terminal is
+_LIKE_EXCLUDED = re.compile(r"-(?:\w(?!\d*$)|\d{2})")  # -word and -404, but not -n and -n5
+
+
+class _Command(click.Command):
+    """Says what to do where a word that must not occur is taken for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        excluded = next((word for word in args if _LIKE_EXCLUDED.match(word)), None)
+        try:
+            return super().parse_args(ctx, args)
+        except (click.NoSuchOption, click.BadParameter) as error:
+            if excluded is None:
+                raise
+            word = excluded.split(maxsplit=1)[0]
+            raise UsageError(
+                error.format_message(),
+                hint="to leave out texts with a word, quote the whole query: mempalace search"
+                f" {argument(f'deploy {word}')}; one that begins with a dash goes behind --: mempalace search --"
+                f" {argument(f'{word} deploy')}",
+            ) from error
 
 
 @click.command(
+    cls=_Command,
     epilog="""\b
 Examples:
   mempalace search "why did we move to GraphQL"
@@ -78,8 +108,9 @@ def command(
 ) -> None:
     """Find an exchange again.
 
-    QUERY is words, a question, an identifier. "Words in quotes" must occur literally, -word must not. Dialogue
-    of people and assistants is searched; tool output, thinking, sub-agents and the rest on request.
+    QUERY is words, a question, an identifier. "Words in quotes" must occur literally, -word must not: put the whole
+    query into quotes then, behind -- if it begins with a dash. Dialogue of people and assistants is searched; tool
+    output, thinking, sub-agents and the rest on request.
     """
     if last is not None and since is not None:
         raise UsageError("--last and --since say the same: give one of them")
@@ -95,25 +126,39 @@ def command(
     )
     with Reader(palace) as reader:
         results = reader.search(" ".join(query), limit, filters, lexical_only=fast, context=context)
+        unknown = [] if as_json or results.results else list(_unknown(reader, filters))
     if as_json:
         print_json(results.to_dict())
     else:
-        click.echo(render(results))
+        click.echo(render(results, unknown))
 
 
-def render(results: SearchResults) -> str:
-    """The results as people read them."""
+def render(results: SearchResults, more: list[str] | None = None) -> str:
+    """The results as people read them, with `more` lines to the notes below them."""
     parts = [_hit(hit, results.terms) for hit in results.results]
     if not parts:
         parts.append("Nothing found.")
-    parts += _notes(results)
+    notes = [*(more or ()), *_notes(results)]
+    if notes:
+        parts.append("\n".join(style(note, fg="bright_black") for note in notes))
     return "\n\n".join(parts)
+
+
+def _unknown(reader: Reader, filters: Filters) -> Iterator[str]:
+    """The filters that no session at all fits."""
+    for what, column, name in (
+        ("project", "? IN (project, project_name)", filters.project),
+        ("wing", "COALESCE(wing, project_name) = ?", filters.wing),
+        ("tool", "format = ?" if registry.find(filters.tool or "") else "format LIKE ? || '%'", filters.tool),
+    ):
+        if name and not reader.catalog.rows(f"SELECT 1 FROM sessions WHERE {column} LIMIT 1", name):
+            yield f"No session is of the {what} {name!r}: mempalace status names those that there are"
 
 
 def _notes(results: SearchResults) -> list[str]:
     notes = []
     for word, others in results.similar.items():
-        notes.append(f"No text has {word!r}; looked for {', '.join(others)} instead")
+        notes.append(f"No text has {word!r}; looked for {one_line(', '.join(others))} instead")
     if results.hidden:
         told = ", ".join(f"in {number(count)} {_PLACES[name]}" for name, count in results.hidden.items())
         names = ",".join(results.hidden)
@@ -121,8 +166,8 @@ def _notes(results: SearchResults) -> list[str]:
     if results.behind:
         notes.append(f"{number(results.behind)} chunks are not indexed yet: mempalace mine")
     if results.embedded < 1:
-        notes.append(f"{results.embedded:.0%} of the dialogue has vectors: mempalace mine goes on with it")
-    return ["\n".join(style(note, fg="bright_black") for note in notes)] if notes else []
+        notes.append(f"{percent(results.embedded)} of the dialogue has vectors: mempalace mine goes on with it")
+    return notes
 
 
 _PLACES = {
@@ -138,42 +183,41 @@ _SPEAKERS = {"user": "you", "assistant": "assistant", "tool": "tool", "system": 
 
 def _hit(hit: Hit, terms: list[str]) -> str:
     project = (hit.project or "").replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
-    facts = [local_time(hit.timestamp), hit.format, project]
-    head = "  ".join(style(printable(fact), bold=True) for fact in facts if fact)
+    facts = [one_line(fact) for fact in (local_time(hit.timestamp), hit.format, project) if fact]
+    head = "  ".join(style(fact, bold=True) for fact in facts)
     if hit.title:
-        room = width() - 6 - sum(len(fact) + 2 for fact in facts if fact)
-        head += f"  {_shorten(printable(hit.title), room)}" if room > 20 else ""
+        room = width() - 6 - sum(columns(fact) + 2 for fact in facts)
+        head += f"  {cut(hit.title, room)}" if room > _FEWEST_COLUMNS else ""
     lines = [f"{hit.rank:2}  {head}"]
     lines += [_around(message) for message in hit.before]
     for at, line in enumerate(_excerpt(hit, terms)):
         label = f"{_speaker(hit)}: " if at == 0 else ""
         lines.append(f"    {style(label, fg='cyan')}{line}")
     lines += [_around(message) for message in hit.after]
-    lines.append("    " + style(f"mempalace show {hit.session_id}", fg="bright_black"))
+    lines.append("    " + style(_show(hit.session_id), fg="bright_black"))
     if hit.resume:
-        lines.append("    " + style(printable(hit.resume), fg="bright_black"))
+        lines.append("    " + style(one_line(hit.resume), fg="bright_black"))
     if hit.copies:
-        lines.append(
-            f"    also in {len(hit.copies)} other session{'s' * (len(hit.copies) > 1)}: {', '.join(hit.copies[:3])}"
-        )
+        named = ", ".join(one_line(copy) for copy in hit.copies[:3])
+        lines.append(f"    also in {len(hit.copies)} other session{'s' * (len(hit.copies) > 1)}: {named}")
     if hit.source_gone:
         lines.append("    its log file is gone; the words are kept here")
     return "\n".join(lines)
 
 
+def _show(session: str) -> str:
+    return f"mempalace show {'-- ' * session.startswith('-')}{argument(session)}"
+
+
 def _speaker(said: Hit | Neighbour) -> str:
     name = said.speaker or ("sub-agent" if said.origin == "subagent" else _SPEAKERS.get(said.role, said.role))
-    return printable(name)
+    return one_line(name)
 
 
 def _around(message: Neighbour) -> str:
     """A message beside a hit, in one line."""
-    text = " ".join(printable(message.text).split())
-    return "    " + style(_shorten(f"{_speaker(message)}: {text}", width() - 6), fg="bright_black")
-
-
-def _shorten(text: str, room: int) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"
+    text = cut(f"{_speaker(message)}: {message.text}", max(_FEWEST_COLUMNS, width() - 6))
+    return "    " + style(text, fg="bright_black")
 
 
 def _excerpt(hit: Hit, terms: list[str]) -> list[str]:
@@ -205,13 +249,16 @@ def _excerpt(hit: Hit, terms: list[str]) -> list[str]:
 
 def _clip(line: str, words: list[str]) -> str:
     """At most a line's width of a long line, around the first word that was looked for."""
-    room = width() - 18
-    if len(line) <= room:
+    room = max(_FEWEST_COLUMNS, width() - 18)
+    if columns(line) <= room:
         return line
     folded = line.casefold()
     at = min((place for word in words if (place := folded.find(word)) >= 0), default=0)
-    start = max(0, min(at - room // 3, len(line) - room))
-    return ("…" if start else "") + line[start : start + room] + ("…" if start + room < len(line) else "")
+    at = min(at, len(line))  # folding may lengthen a text
+    before = beginning(line[:at][::-1], max(room // 3, room - columns(line[at:])))
+    start = at - len(before)
+    shown = beginning(line[start:], room)
+    return ("…" if start else "") + shown + ("…" if start + len(shown) < len(line) else "")
 
 
 def _mark(line: str, terms: list[str]) -> str:

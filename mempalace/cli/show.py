@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from mempalace.cli.output import json_option, local_time, palace_option, print_json, printable, style
+from mempalace.cli.output import json_option, local_time, one_line, palace_option, print_json, printable, style
 from mempalace.formats import registry
 from mempalace.model_data import format_time
 from mempalace.palace import restore
@@ -51,10 +51,10 @@ def _header(reader: Reader, number: int) -> str:
 
     moment = None if started is None else format_time(datetime.fromtimestamp(started, UTC))
     facts = [local_time(moment), format, project, model, f"{messages} messages"]
-    lines = [style(printable(title or key), bold=True), "  ".join(printable(str(fact)) for fact in facts if fact)]
-    lines.append(f"session {key}" + (f", sub-agent of {parent}" if parent else ""))
+    lines = [style(one_line(title or key), bold=True), "  ".join(one_line(str(fact)) for fact in facts if fact)]
+    lines.append(one_line(f"session {key}" + (f", sub-agent of {parent}" if parent else "")))
     for (path,) in reader.catalog.rows(
         "SELECT DISTINCT s.path FROM session_sources h JOIN sources s ON s.id = h.source WHERE h.session = ?", number
     ):
-        lines.append(f"from {printable(path)}")
+        lines.append(f"from {one_line(path)}")
     return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mempalace import encoder
-from mempalace.cli.output import json_option, number, palace_option, print_json, printable, size, table
+from mempalace.cli.output import json_option, number, one_line, palace_option, percent, print_json, size, table
 from mempalace.palace import folder, indexing
 from mempalace.search import Reader
 
@@ -85,14 +85,14 @@ def _grouped(rows: list[Any]) -> dict[str, dict[str, int]]:
 
 def _render(found: dict[str, Any]) -> str:
     lines = [
-        f"Palace    {found['palace']}",
+        f"Palace    {one_line(found['palace'])}",
         f"Sessions  {number(found['sessions'])}, of them {number(found['subagents'])} of sub-agents",
         f"Messages  {number(found['messages'])}"
         + "".join(f", {role} {number(count)}" for role, count in found["roles"].items()),
         f"Chunks    {number(found['chunks'])}, indexed {number(found['indexed'])}",
-        f"Vectors   {number(found['vectors']['embedded'])}, {found['vectors']['share']:.0%} of the dialogue"
+        f"Vectors   {number(found['vectors']['embedded'])}, {percent(found['vectors']['share'])} of the dialogue"
         + (f" ({found['models']['vectors']})" if found["models"]["vectors"] else ""),
-        f"Refined   {number(int(found['refined']['kept']))}, {found['refined']['share']:.0%} of the dialogue"
+        f"Refined   {number(int(found['refined']['kept']))}, {percent(found['refined']['share'])} of the dialogue"
         + (": mempalace refine makes searches faster" if found["refined"]["left"] else ""),
         "Disk      "
         + ", ".join(f"{name} {size(count)}" for name, count in found["bytes"].items())
@@ -107,8 +107,7 @@ def _render(found: dict[str, Any]) -> str:
     ]
     projects = list(found["projects"].items())
     rows = [
-        (printable(name) or "(none)", number(of["sessions"]), number(of["messages"]))
-        for name, of in projects[:_MOST_PROJECTS]
+        (name or "(none)", number(of["sessions"]), number(of["messages"])) for name, of in projects[:_MOST_PROJECTS]
     ]
     lines.append(table([("project", "sessions", "messages"), *rows], right=(1, 2)))
     if len(projects) > _MOST_PROJECTS:

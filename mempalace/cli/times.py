@@ -22,7 +22,7 @@ def span(text: str) -> datetime:
 
 
 def moment(text: str | None, *, end: bool) -> datetime | None:
-    """A day or a time in the local zone; a day as an end includes all of it. Raises UsageError."""
+    """A day or a time in the local zone; a day (or a week) as an end includes all of it. Raises UsageError."""
     if text is None:
         return None
     try:
@@ -30,8 +30,8 @@ def moment(text: str | None, *, end: bool) -> datetime | None:
     except ValueError:
         raise UsageError(f"not a date: {text!r}", hint="write it like 2026-02-03 or 2026-02-03T14:00") from None
     try:
-        if end and re.fullmatch(r"[\d-]+", text):
-            found += timedelta(days=1)
+        if end and re.fullmatch(r"[\dW-]+", text):
+            found += timedelta(days=7 if re.fullmatch(r"\d{4}-?W\d\d", text) else 1)
         return found.astimezone()
     except (OverflowError, ValueError, OSError):
         raise UsageError(f"that is beyond all dates: {text!r}") from None

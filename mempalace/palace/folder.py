@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mempalace.errors import ForeignFolder, NoPalace, PalaceDamaged, StoreError
+from mempalace.errors import ForeignFolder, NoPalace, PalaceDamaged, StoreError, expanded
 
 LAYOUT_VERSION = 1
 MARKER = "mempalace.json"
@@ -29,7 +29,7 @@ LOCK = "lock"
 def default_path() -> Path:
     """The palace that is meant when none is named: MEMPALACE_PALACE_PATH, else ~/.mempalace/conversations."""
     named = os.environ.get("MEMPALACE_PALACE_PATH")
-    return Path(named).expanduser() if named else Path.home() / ".mempalace" / "conversations"
+    return expanded(named) if named else Path.home() / ".mempalace" / "conversations"
 
 
 def require(path: Path) -> None:

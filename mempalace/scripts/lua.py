@@ -14,7 +14,10 @@ What it prints is shown at the end. No attribute of a Python object can be reach
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from mempalace.model import Session
 from mempalace.scripts.script import Script, read
 
 _CHUNK = "script"
+_EXIT = "function os.exit() error('os.exit() would end mempalace itself: return instead', 2) end"
 _LARGEST = (1 << 63) - 1
 _OPTIONS = ("project", "format", "days", "grep", "mode", "agent_type", "limit", "sort")
 
@@ -45,11 +49,29 @@ def load(path: Path) -> Script:
     names.package.loaded.python = None
     tostring = names.tostring
     names.print = lambda *words: printed.append("\t".join(str(tostring(word)) for word in words) + "\n")
+    lua.execute(_EXIT, name="=mempalace")
     names.sessions = bridge.table(
         {"parse": bridge.parse, "list": bridge.list, "formats": lambda: bridge.table(registry.default().names())}
     )
     returned = bridge.guarded(lambda: bridge.plain(lua.execute(text, name=f"={_CHUNK}")))
     return Script(bridge.function("metric"), bridge.function("combine"), returned, printed)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the process meanwhile: Python's own handler would wait for Lua, which may never come back.
+
+    A program with a handler of its own keeps it, and only the main thread may change it.
+    """
+    plain = signal.default_int_handler
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not plain:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, plain)
 
 
 def _refuse(thing: object, name: object, is_setting: bool) -> object:
@@ -93,7 +115,8 @@ class _Bridge:
     def guarded(self, function: Callable[[], Any]) -> Any:
         """What a function gives, with all that Lua and the bridge raise told as a ScriptError."""
         try:
-            return function()
+            with _interruptible():
+                return function()
         except MempalaceError:
             raise
         except RecursionError as error:

@@ -69,13 +69,21 @@ def _guarded(function: Callable[..., Any], path: Path, printed: _Printed) -> Cal
         try:
             with redirect_stdout(printed):
                 return function(*values)
-        except MempalaceError:
+        except (MempalaceError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # a program that is not ours may raise anything, or end the process
-            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise ScriptError(f"the script raises {what}", path=path, line=_line(error, path)) from error
+        except BaseException as error:  # a program that is not ours may raise anything, or end the process
+            raise ScriptError(f"the script raises {_named(error)}", path=path, line=_line(error, path)) from error
 
     return call
+
+
+def _named(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception:  # its class is the script's, too
+        return name
+    return f"{name}: {text}" if text else name
 
 
 def _line(error: BaseException, path: Path) -> int | None:

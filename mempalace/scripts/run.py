@@ -62,6 +62,6 @@ def _data(value: Any, path: Path, what: str) -> Any:
     """A value as plain JSON data. Raises ScriptError for anything else."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # values of a script's own classes may raise anything
         hint = "give numbers, texts, true, false, nothing, lists, or tables with texts as keys"
         raise ScriptError(f"{what} gives no JSON data: {error}", path=path, hint=hint) from error

@@ -28,6 +28,6 @@ Examples:
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """The sessions that the tools keep on this machine, read straight from their logs: no palace needed."""
-    known = ctx.default_map or {}
-    shared = {name: value for name, value in known.items() if not isinstance(value, dict)}
-    ctx.default_map = {name: {**shared, **(known.get(name) or {})} for name in _COMMANDS}
+    from mempalace.cli.config import narrowed
+
+    ctx.default_map = narrowed(dict(ctx.default_map or {}), ctx, above="sessions.")

@@ -15,9 +15,9 @@ import click
 from click.core import ParameterSource
 
 from mempalace import discover, library, lookup
-from mempalace.cli.output import number, printable, style
+from mempalace.cli.output import number, one_line, style
 from mempalace.cli.sessions.selection import selection_options
-from mempalace.errors import EXIT_PARTIAL, MempalaceError, UnknownFormat, UsageError
+from mempalace.errors import EXIT_PARTIAL, MempalaceError, UnknownFormat, UsageError, expanded
 from mempalace.formats import registry
 from mempalace.formats.base import SessionFile
 from mempalace.model import Session
@@ -40,7 +40,7 @@ class Chosen:
     def tell(self, problem: MempalaceError) -> None:
         """Name what could not be read."""
         self.problems.append(problem)
-        click.echo(style(f"left out: {printable(str(problem))}", fg="yellow", err=True), err=True)
+        click.echo(style(f"left out: {one_line(str(problem))}", fg="yellow", err=True), err=True)
 
     def check(self, path: Path, ledger: Ledger) -> None:
         """Name the records of a file that are damaged, and in no session therefore."""
@@ -111,7 +111,7 @@ def _listed(files: list[SessionFile], chosen: Chosen) -> Iterator[Session]:
 def _named(which: tuple[str, ...], chosen: Chosen) -> Iterator[Session]:
     """Files and folders with all that they hold; anything else is what `find_session` takes."""
     for name in which:
-        path = Path(name).expanduser()
+        path = expanded(name)
         if not os.path.exists(path):
             yield library.find_session(name)
             continue
@@ -130,7 +130,7 @@ def _of_file(path: Path, chosen: Chosen, *, is_named: bool) -> Iterator[Session]
     except UnknownFormat as error:
         if is_named:
             raise
-        click.echo(f"no conversation: {printable(str(error))}", err=True)
+        click.echo(f"no conversation: {one_line(str(error))}", err=True)
         return
     except MempalaceError as error:
         chosen.tell(error)

@@ -6,7 +6,8 @@ import re
 
 import click
 
-from mempalace.cli.output import json_option, local_time, print_json, printable, size, style, table, width
+from mempalace.cli.bars import cut
+from mempalace.cli.output import columns, json_option, local_time, print_json, size, style, table, width
 from mempalace.cli.sessions.selection import described, selection_options
 from mempalace.errors import MempalaceError
 from mempalace.formats.base import SessionFile
@@ -65,9 +66,8 @@ def _table(files: list[SessionFile]) -> str:
             _short(file),
             title,
         )
-        rows.append(tuple(printable(cell) for cell in shown))  # type: ignore[arg-type]
-    used = max(len(line) for line in table([row[:-1] for row in rows], right=(3,)).split("\n")) + 2
+        rows.append(shown)
+    used = max(columns(line) for line in table([row[:-1] for row in rows], right=(3,)).split("\n")) + 2
     room = max(_FEWEST_CHARS, width() - used)
-    cut = [(*row[:-1], row[-1] if len(row[-1]) <= room else row[-1][: room - 1] + "…") for row in rows]
-    head, _, body = table(cut, right=(3,)).partition("\n")
+    head, _, body = table([(*row[:-1], cut(row[-1], room)) for row in rows], right=(3,)).partition("\n")
     return f"{style(head, bold=True)}\n{body}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mempalace.cli.output import json_option, local_time, print_json, printable, width
+from mempalace.cli.output import beginning, columns, json_option, local_time, one_line, print_json, width
 from mempalace.cli.sessions.chosen import Chosen, chosen_sessions
 from mempalace.model import Message, Origin, Role, Session, Turn
 from mempalace.model_data import format_time
@@ -81,8 +81,8 @@ def _line(session: Session, message: Message) -> str:
     alone = replace(session, turns=(Turn((message,)),), subagents=())
     own = (session.key or session.path.name).rpartition("/")[2]
     text = render(alone)
-    said = " ".join(printable(unquote(text) if message.role == Role.USER else text).split())
-    line = f"{local_time(format_time(message.timestamp))}  {own[:8]}  {message.role:9}  {said}"
-    if sys.stdout.isatty() and len(line) > width():
-        return line[: width() - 1] + "…"
+    said = one_line(unquote(text) if message.role == Role.USER else text)
+    line = f"{local_time(format_time(message.timestamp))}  {one_line(own)[:8]}  {message.role:9}  {said}"
+    if sys.stdout.isatty() and columns(line) > width():
+        return beginning(line, width() - 1) + "…"
     return line

@@ -7,7 +7,7 @@ import click
 from mempalace.analysis import SessionAnalysis, aggregate, analyze
 from mempalace.analysis.report import report_data
 from mempalace.cli.bars import bar, cut, shorten
-from mempalace.cli.output import json_option, number, print_json, printable, table, width
+from mempalace.cli.output import json_option, number, print_json, table, width
 from mempalace.cli.sessions import tables
 from mempalace.cli.sessions.chosen import Chosen, chosen_sessions
 
@@ -42,7 +42,7 @@ def command(chosen: Chosen, subagents: bool, as_json: bool) -> None:
     else:
         parts = [_transitions(total), _chains(total), _retries(total), tables.errors(total)]
         shown = "\n\n".join(filter(None, parts))
-        click.echo(printable(shown or "Nothing returns: these sessions call no tools."))
+        click.echo(shown or "Nothing returns: these sessions call no tools.")
     chosen.finish()
 
 

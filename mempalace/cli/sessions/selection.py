@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from mempalace.cli.output import printable, style
+from mempalace.cli.output import one_line, style
 from mempalace.cli.times import moment
 from mempalace.discover import MODES, SORTS, Selection, sessions
 from mempalace.errors import MempalaceError, UsageError
@@ -45,7 +45,7 @@ def selection_options(command: F) -> F:
         chosen = _selection(limit=limit, **{name: options.pop(name) for name in _NAMES})
         files = sessions(chosen, registry.default(), problems.append)
         for problem in problems:
-            click.echo(style(f"cannot be read: {printable(str(problem))}", fg="yellow", err=True), err=True)
+            click.echo(style(f"cannot be read: {one_line(str(problem))}", fg="yellow", err=True), err=True)
         return command(*args, files=files, problems=problems, **options)
 
     option = click.option("--limit", "-n", type=click.IntRange(min=1), metavar="N", help="At most so many.")
@@ -72,7 +72,7 @@ def _selection(
     if all_projects and project is not None:
         raise UsageError("--project and --all-projects contradict each other: give one of them")
     return Selection(
-        project=None if all_projects else project or Path.cwd(),
+        project=None if all_projects else project or _here(),
         format=tool,
         since=moment(since, end=False),
         until=moment(until, end=True),
@@ -80,6 +80,14 @@ def _selection(
         agent_type=agent_type,
         **same,
     )
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        hint = "go to another one, or say --all-projects or --project"
+        raise UsageError("the current folder no longer exists", hint=hint) from error
 
 
 def described(file: SessionFile) -> dict[str, Any]:

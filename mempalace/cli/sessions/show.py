@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from mempalace import library
-from mempalace.cli.output import json_option, local_time, palace_option, print_json, printable, style
+from mempalace.cli.output import json_option, local_time, one_line, palace_option, print_json, printable, style
 from mempalace.model import DIALOGUE, Session
 from mempalace.model_data import format_time
 from mempalace.transcript import first_words, is_default, render
@@ -47,12 +47,12 @@ def _header(session: Session) -> str:
     started = local_time(format_time(metadata.timestamp))
     facts = [started, session.format, metadata.project, metadata.model, f"{session.message_count} messages"]
     title = metadata.title or first_words(session) or session.key or session.path.name
-    lines = [style(printable(title), bold=True), "  ".join(printable(fact) for fact in facts if fact)]
+    lines = [style(one_line(title), bold=True), "  ".join(one_line(fact) for fact in facts if fact)]
     kind = f", {session.subagent_type} of {session.parent_id}" if session.is_subagent else ""
-    lines.append(printable(f"session {session.key}{kind}"))
+    lines.append(one_line(f"session {session.key}{kind}"))
     lines += [
-        printable(f"sub-agent {agent.key}  {agent.subagent_type}  {agent.message_count} messages")
+        one_line(f"sub-agent {agent.key}  {agent.subagent_type}  {agent.message_count} messages")
         for agent in session.subagents
     ]
-    lines.append(f"from {printable(str(session.path))}")
+    lines.append(f"from {one_line(str(session.path))}")
     return "\n".join(lines) + "\n"

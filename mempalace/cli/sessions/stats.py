@@ -64,9 +64,9 @@ def command(
     elif not total.ids:
         click.echo(_NO_SESSIONS, err=True)
     elif groups is not None:
-        click.echo(printable(tables.groups(by or "", groups, table)))
+        click.echo(tables.groups(by or "", groups, table))
     else:
-        click.echo(printable(tables.report(total, table)))
+        click.echo(tables.report(total, table))
     chosen.finish()
 
 

@@ -11,7 +11,7 @@ from mempalace.analysis import PriceTable, SessionAnalysis
 from mempalace.analysis.groups import Group
 from mempalace.analysis.parts import Cost
 from mempalace.cli.bars import bar, cut, shorten
-from mempalace.cli.output import number, style, table, width
+from mempalace.cli.output import columns, number, one_line, style, table, width
 
 _MOST = 10
 _ID = 13  # of a UUID enough to name it
@@ -155,7 +155,7 @@ def _rest(total: SessionAnalysis) -> str:
         lines.append(f"commands that failed and were retried: {number(len(total.retry_hotspots))} (sessions patterns)")
     if total.largest_tool_results:
         largest = total.largest_tool_results[0]
-        where = f"{shorten(largest.tool, 20)} in {largest.session.rpartition('/')[2][:_ID]}"
+        where = f"{shorten(largest.tool, 20)} in {one_line(largest.session.rpartition('/')[2])[:_ID]}"
         lines.append(f"largest tool result: {number(largest.chars)} chars of {where}")
     return "\n".join(lines)
 
@@ -238,7 +238,7 @@ def _first(items: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
 def _fitted(rows: Sequence[tuple[str, ...]], column: int, fit: Callable[[str, int], str]) -> list[tuple[str, ...]]:
     """The rows with one column shortened to the room that the others leave."""
     others = [row[:column] + row[column + 1 :] for row in rows]
-    used = sum(max(map(len, cells)) + 2 for cells in zip(*others, strict=True))
+    used = sum(max(columns(one_line(cell)) for cell in cells) + 2 for cells in zip(*others, strict=True))
     room = max(16, width() - used)
     return [(*row[:column], fit(row[column], room), *row[column + 1 :]) for row in rows]
 
