@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from click.testing import CliRunner, Result
 from logs import chatgpt, claude_lines, find, run, slack, slack_files, write_claude
 
 import mempalace
 from mempalace.cli import group
 from mempalace.cli.output import report
-from mempalace.convert import TARGETS
+from mempalace.convert import TARGETS, convert
 from mempalace.errors import MempalaceError
+from mempalace.resume import Resume
 
 KILN = "0b5e6a52-7d0e-4c55-9a35-6d1d3a6a7c01"
 READABLE = {"claude-code": "claude-code", "codex": "codex", "openai": "chat", "markdown": "markdown"}
@@ -357,3 +359,85 @@ def test_a_command_is_safe_in_a_shell(palace: Path, tmp_path: Path) -> None:
     command = told("resume", str(path), "--in", "codex")["command"]
     words = shlex.split(command)
     assert words[:4] == ["cd", str(folder), "&&", "codex"]
+
+
+def test_an_id_that_is_an_option_is_no_part_of_a_command(palace: Path, tmp_path: Path) -> None:
+    path = write_claude(tmp_path / "a.jsonl", ["why", "because"], "--dangerously-skip-permissions", cwd="-P")
+    assert error("resume", str(path))["kind"] == "convert"
+    ready = Resume("cd -- -P && claude --resume a", None, False)
+    assert (ready.folder, ready.words) == (Path("-P"), ["claude", "--resume", "a"])
+    ready = Resume("cd '&&' && claude --resume a", None, False)
+    assert (ready.folder, ready.words) == (Path("&&"), ["claude", "--resume", "a"])
+
+
+def write_codex(path: Path, texts: list[str], session: str) -> Path:
+    """A rollout of Codex with these messages of a person."""
+    start = "2026-02-03T09:00:00Z"
+    meta = {"id": session, "timestamp": start, "cwd": "/w", "source": "cli"}
+    records = [{"timestamp": start, "type": "session_meta", "payload": meta}]
+    for at, text in enumerate(texts):
+        said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+        records.append({"timestamp": f"2026-02-03T09:00:{at:02}Z", "type": "response_item", "payload": said})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize("target", ["codex", "claude-code"])
+def test_no_id_leads_out_of_the_tools_folder(palace: Path, home: Path, tmp_path: Path, target: str) -> None:
+    evil = "x/../../../../evil"
+    if target == "codex":
+        path = write_codex(tmp_path / "in" / "a.jsonl", ["KILN-1", "hot"], evil)
+    else:
+        path = write_claude(tmp_path / "in" / "a.jsonl", ["KILN-1", "hot"], evil, cwd=str(tmp_path))
+    assert error("resume", str(path))["kind"] == "convert"
+    before = set(home.rglob("*"))
+    made = convert(mempalace.load(path), target)
+    assert ".." not in made.name
+    assert evil.encode() not in made.data
+    other = "codex" if target == "claude-code" else "claude-code"
+    place = Path(told("resume", str(path), "--in", other)["path"])
+    assert place.is_relative_to(home)
+    assert {found for found in home.rglob("*") if found.is_file()} - before == {place}
+    for kind in ("native", "original", *TARGETS):
+        out = tmp_path / kind
+        out.mkdir()
+        assert Path(told("export", str(path), "--to", kind, "-o", str(out))["path"]).parent == out
+
+
+def test_a_log_that_was_mined_through_another_folder_is_not_put_outside(palace: Path, home: Path) -> None:
+    (home / ".claude" / "projects").mkdir(parents=True)
+    outside = write_claude(home / "elsewhere" / "x.jsonl", ["KILN-7", "b"], KILN)
+    invoke("mine", str(home / ".claude" / "projects" / ".." / ".." / "elsewhere" / "x.jsonl"))
+    outside.unlink()
+    place = Path(told("resume", KILN)["path"])
+    assert os.path.normpath(place).startswith(str(home / ".claude" / "projects"))
+    assert not outside.exists()
+
+
+@pytest.mark.parametrize("moved", ["archived", "compressed"])
+def test_a_log_that_codex_moved_is_used(palace: Path, home: Path, moved: str) -> None:
+    day = home / ".codex" / "sessions" / "2026" / "02" / "03"
+    path = write_codex(day / f"rollout-2026-02-03T09-00-00-{KILN}.jsonl", ["KILN-1", "hot"], KILN)
+    invoke("mine")
+    path.unlink()
+    if moved == "archived":
+        place = write_codex(home / ".codex" / "archived_sessions" / path.name, ["KILN-1", "hot", "KILN-2"], KILN)
+    else:
+        place = path.with_name(f"{path.name}.zst")
+        newer = write_codex(home / "aside.jsonl", ["KILN-1", "hot", "KILN-2"], KILN)
+        place.write_bytes(zstandard.ZstdCompressor().compress(newer.read_bytes()))
+        newer.unlink()
+    found = told("resume", KILN)
+    assert (found["written"], found["path"]) == (False, str(place))
+    assert not path.exists()
+
+
+def test_a_log_in_a_folder_of_another_name_is_used(log: Path) -> None:
+    copy = log.with_name("copy.jsonl")
+    copy.write_bytes(log.read_bytes())
+    renamed = log.parent.with_name("-w-renamed")
+    log.parent.rename(renamed)
+    assert told("resume", KILN)["path"] == str(renamed / log.name)
+    (renamed / log.name).unlink()  # by a name like that of the copy Claude Code does not find a session
+    assert told("resume", KILN)["path"] == str(log)

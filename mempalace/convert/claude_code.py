@@ -16,6 +16,7 @@ from typing import Any
 from mempalace.convert.plan import Item, Kind, Plan, count_facts, fingerprint, short_hash, uuid_of
 from mempalace.model import Block, Image, Origin, Text, Thinking, TokenUsage, ToolResult, ToolUse
 from mempalace.transcript import image_note
+from mempalace.values import is_plain_id
 
 NAME = "claude-code"
 VERSION = "2.1.114"  # the newest release whose logs were looked at; for sessions of other tools
@@ -51,7 +52,7 @@ class _Writer:
         self.cwd = cwd
         meta = plan.session.metadata
         own = meta.session_id or ""
-        keeps = plan.is_own and not plan.session.is_subagent and _MESSAGE_ID.match(own)
+        keeps = plan.is_own and not plan.session.is_subagent and is_plain_id(own)
         self.session_id = own if keeps else uuid_of(fingerprint(plan, cwd))
         self.taken: set[str] = set()
         self._parent: str | None = None

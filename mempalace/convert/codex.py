@@ -21,7 +21,7 @@ from typing import Any
 from mempalace.convert.plan import Item, Kind, Plan, count_facts, fingerprint, uuid7_of
 from mempalace.model import Image, Origin, Text, Thinking, TokenUsage, ToolResult, ToolUse
 from mempalace.transcript import image_note
-from mempalace.values import dumps, parse_time
+from mempalace.values import dumps, is_plain_id, parse_time
 
 NAME = "codex"
 VERSION = "0.151.0"  # the newest release whose sources were looked at; for sessions of other tools
@@ -51,7 +51,8 @@ class _Writer:
         self._plan = plan
         self._cwd = cwd
         own = plan.session.metadata.session_id or ""
-        keeps = plan.is_own and not plan.session.is_subagent  # a sub-agent's rollout cannot be resumed: it gets its own
+        # A sub-agent's rollout cannot be resumed: it gets an id of its own, as does one whose id is none of Codex's.
+        keeps = plan.is_own and not plan.session.is_subagent and (not own or is_plain_id(own))
         headers = plan.session.metadata.headers if keeps else ()
         self._headers = deque(header for header in headers if _is_usable(header))
         plan.counts["header records"] += len(plan.session.metadata.headers) - len(self._headers)
