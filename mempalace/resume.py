@@ -81,6 +81,8 @@ def _in_own_tool(found: Located) -> Resume:
     if place is None or os.path.isfile(place):
         return Resume(command, place, False, notes=notes)
     convert.write(place, b"".join(piece for file in found.files for piece in file.read()))
+    if found.missing:
+        notes = (f"it lacks {found.missing} messages of the session, which only other copies of the log hold", *notes)
     return Resume(command, place, True, notes=(f"{own.title} had no such log any more: it was put back", *notes))
 
 

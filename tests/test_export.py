@@ -441,3 +441,73 @@ def test_a_log_in_a_folder_of_another_name_is_used(log: Path) -> None:
     assert told("resume", KILN)["path"] == str(renamed / log.name)
     (renamed / log.name).unlink()  # by a name like that of the copy Claude Code does not find a session
     assert told("resume", KILN)["path"] == str(log)
+
+
+@pytest.mark.parametrize("newer", ["partial", "whole"])
+def test_the_most_complete_copy_is_given_with_its_own_name(log: Path, tmp_path: Path, newer: str) -> None:
+    data = log.read_bytes()
+    backup = tmp_path / "backup" / f"{KILN}.bak.jsonl"
+    backup.parent.mkdir()
+    backup.write_bytes(b"".join(data.splitlines(keepends=True)[: 2 if newer == "partial" else 9]))
+    os.utime(backup, (2_000_000_000, 2_000_000_000))
+    invoke("mine", str(backup))
+    log.unlink()
+    backup.unlink()
+    assert invoke("export", KILN, "--to", "original").stdout_bytes == data
+    found = told("resume", KILN)
+    assert (found["written"], found["path"]) == (True, str(log))
+    assert log.read_bytes() == data
+
+
+def test_the_bytes_and_the_name_are_of_one_copy(palace: Path, home: Path) -> None:
+    day = home / ".codex" / "sessions" / "2026" / "02" / "03"
+    path = write_codex(day / f"rollout-2026-02-03T09-00-00-{KILN}.jsonl", ["KILN-1", "hot"], KILN)
+    invoke("mine")
+    packed = path.with_name(f"{path.name}.zst")
+    packed.write_bytes(zstandard.ZstdCompressor().compress(path.read_bytes()))
+    path.unlink()
+    os.utime(packed, (1_000_000_000, 1_000_000_000))
+    invoke("mine")
+    packed.unlink()
+    place = Path(told("resume", KILN)["path"])
+    assert place.name.endswith(".zst") == place.read_bytes().startswith(b"\x28\xb5\x2f\xfd")
+    assert len(mempalace.load(place).turns) == 2
+
+
+def test_a_log_that_was_written_anew_and_shorter_comes_back_whole(log: Path, tmp_path: Path) -> None:
+    data = log.read_bytes()
+    log.write_bytes(b"".join(data.splitlines(keepends=True)[:1]))
+    invoke("mine")
+    log.unlink()
+    native = mempalace.from_native(invoke("export", KILN, "--to", "native").stdout_bytes)
+    assert native.data == invoke("export", KILN, "--to", "original").stdout_bytes == data
+    assert told("resume", KILN)["written"]
+    assert log.read_bytes() == data
+
+
+def test_messages_that_only_another_copy_has_are_told(log: Path, tmp_path: Path) -> None:
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([lines[0], *lines[2:]]) + "\n")
+    invoke("mine")
+    log.write_text("\n".join([*lines[1:3], *claude_lines(["KILN-9"], KILN, first=3)]) + "\n")
+    invoke("mine")
+    log.unlink()
+    done = invoke("export", KILN, "--to", "original")
+    assert "KILN-9" in done.stdout
+    assert "1 messages elsewhere" in done.stderr
+    found = told("export", KILN, "--to", "native", "-o", str(tmp_path))
+    assert found["report"]["residue"] == {"messages elsewhere": 1}
+    assert any("lacks 1 messages" in note for note in told("resume", KILN)["notes"])
+
+
+def test_a_session_whose_file_is_anothers_by_now_is_exported(palace: Path, tmp_path: Path) -> None:
+    log = write_claude(tmp_path / "backup.jsonl", ["KILN-1", "b", "c", "d"], "b-1")
+    before = log.read_bytes()
+    invoke("mine", str(log))
+    log.write_bytes(before + "".join(f"{line}\n" for line in claude_lines(["KILN-9"], "a-1", first=4)).encode())
+    invoke("mine", str(log))
+    log.unlink()
+    assert "KILN-1" in invoke("show", "b-1").stdout
+    assert "KILN-9" not in invoke("export", "b-1", "--to", "markdown").stdout
+    assert invoke("export", "b-1", "--to", "original").stdout_bytes.startswith(before)
+    assert told("resume", "b-1")["written"]

@@ -10,7 +10,7 @@ import click
 
 from mempalace import convert
 from mempalace.cli.output import json_option, palace_option, print_json, printable
-from mempalace.convert.fidelity import FidelityReport, Level
+from mempalace.convert.fidelity import MISSING, FidelityReport, Level
 from mempalace.errors import UnknownFormat, UsageError
 from mempalace.located import Located, find
 
@@ -59,12 +59,13 @@ def command(session: str, target: str, output: Path | None, force: bool, palace:
 
 def _made(found: Located, target: str) -> tuple[list[tuple[str, bytes]], FidelityReport]:
     """The names and contents of the files to write: one, or the log's own where it lies in several."""
+    lacks = {MISSING: found.missing} if found.missing else {}
     if target == "original":
         files = [(Path(file.name).name, b"".join(file.read())) for file in found.files]
-        return files, FidelityReport(target, Level.BYTES, {})
+        return files, FidelityReport(target, Level.BYTES, lacks)
     if target == "native":
         name = f"{found.path.name}.native"
-        return [(name, found.native())], FidelityReport(target, Level.BYTES, {})
+        return [(name, found.native())], FidelityReport(target, Level.BYTES, lacks)
     made = convert.convert(found.session, target, read_image=found.read_image, raw=found.raw)
     return [(Path(made.name).name, made.data)], made.report
 
