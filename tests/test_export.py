@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import zstandard
 from click.testing import CliRunner, Result
-from logs import chatgpt, claude_lines, find, run, slack, slack_files, write_claude
+from logs import chatgpt, claude_lines, find, run, slack, slack_files, unpack, write_claude
 
 import mempalace
 from mempalace.cli import group
@@ -184,6 +184,55 @@ def test_a_file_that_exists_is_refused(log: Path, tmp_path: Path) -> None:
     invoke("export", KILN, "--to", "markdown", "-o", str(path), "--force")
     assert "overheat" in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_link_is_followed_and_what_is_no_file_is_refused(log: Path, tmp_path: Path) -> None:
+    real, link = tmp_path / "real.md", tmp_path / "link.md"
+    real.write_text("mine")
+    link.symlink_to(real)
+    assert error("export", KILN, "--to", "markdown", "-o", str(link))["kind"] == "convert"
+    invoke("export", KILN, "--to", "markdown", "-o", str(link), "--force")
+    assert link.is_symlink()
+    assert "overheat" in real.read_text()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path, words in ((pipe, "not a regular file"), (loop, "link to itself")):
+        found = error("export", KILN, "--to", "markdown", "-o", str(path), "--force")
+        assert words in found["message"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert "leave it out" in error("export", KILN, "--to", "markdown", "-o", str(pipe))["hint"]
+    assert loop.is_symlink()
+    done = run("export", KILN, "--to", "markdown", "-o", "/dev/stdout", "--force")
+    assert (done.returncode, "not a regular file" in done.stderr) == (1, True)
+
+
+def test_of_several_files_all_are_written_or_none(
+    palace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = "1767949200.000100"
+    days = {"d09": [slack("UANA", "KILN-1", thread, thread)], "d10": [slack("UBOB", "ok", "1768035600.1", thread)]}
+    invoke("mine", str(unpack(tmp_path / "export", slack_files(**days))))
+    (key,) = {hit.session_id for hit in find(palace, "KILN-1")}
+    out = tmp_path / "out"
+    out.mkdir()
+    last = out / "2026-01-10.json"
+    last.write_text("mine")
+    assert error("export", key, "--to", "original", "-o", str(out))["path"] == str(last)
+    assert [path.name for path in out.iterdir()] == [last.name]
+    last.unlink()
+    write = os.fdopen
+
+    def full(number: int, *more: Any, **options: Any) -> Any:
+        if list(out.glob("*.json")):
+            os.close(number)
+            raise OSError(28, "No space left on device")
+        return write(number, *more, **options)
+
+    monkeypatch.setattr(os, "fdopen", full)
+    assert "No space" in error("export", key, "--to", "original", "-o", str(out))["message"]
+    assert list(out.iterdir()) == []
 
 
 def test_what_cannot_be_exported_is_told(log: Path, tmp_path: Path) -> None:
