@@ -145,14 +145,16 @@ def _target(path: Path, overwrite: bool) -> Path:
     """The place to write to. Raises ConvertError for one that must not be written."""
     if os.path.exists(path) and not os.path.isfile(path):
         hint = "choose another place with -o, or leave it out: then it goes to standard output"
-        raise ConvertError("is not a regular file", path=path, hint=hint)
+        raise ConvertError("cannot be written: it is not a regular file", path=path, hint=hint)
     if not overwrite:
         if os.path.exists(path):
             raise _taken(path)
         return path
     place = Path(os.path.realpath(path))
     if os.path.islink(place):
-        raise ConvertError("is a symbolic link to itself", path=path, hint="choose another place with -o")
+        raise ConvertError(
+            "cannot be written: it is a symbolic link to itself", path=path, hint="choose another place with -o"
+        )
     return place
 
 

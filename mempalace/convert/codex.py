@@ -30,6 +30,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECA
 _TELLS = ("{", "failed ", "failed:", "execution error", "aborted by user", "apply_patch verification failed", "Script ")
 _HEADER_CHARS = 600
 _SHELL = "<user_shell_command>"
+# How all begins that Codex and its editors' extensions write in the user's role.
+_HARNESS_WORDS = ("<", "# ", "## my request for codex:", "another language model started to solve")
 _CONTEXT = "additional_context"  # a tag that Codex (and our reader) knows as no person's words
 
 Json = dict[str, Any]
@@ -169,9 +171,11 @@ class _Writer:
         text = "\n".join([*texts, *notes])
         parts: list[Json] = [{"type": "input_text", "text": text}] if text else []
         parts += [{"type": "input_image", "image_url": url} for url in urls]
-        yield self._line(item.when, "response_item", {"type": "message", "role": "user", "content": parts})
+        # By the mark our reader knows that a person said what begins as the harness's own words do.
+        mark = {"said_by_person": True} if item.begins_with(_HARNESS_WORDS) else {}
+        yield self._line(item.when, "response_item", {"type": "message", "role": "user", "content": parts, **mark})
         shown = {"type": "user_message", "message": text, "images": urls, "local_images": [], "text_elements": []}
-        yield self._line(item.when, "event_msg", shown)
+        yield self._line(item.when, "event_msg", {**shown, **mark})
 
     def _aside(self, item: Item) -> Json:
         """Context that nobody said: in a tag in the user's role, for a developer's words weigh more than a tool's."""
