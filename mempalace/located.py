@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +28,8 @@ class Located:
 
     `path` is where the log lies (or lay), `source` has the bytes that places in the session refer to. `files` are the
     files as they lie on disk: one, each day of a Slack channel, or of an export this conversation's part alone.
-    `kept` says that they come out of the palace.
+    `kept` says that they come out of the palace, `missing` how many of the session's messages are not in them: other
+    files, or earlier states of this one, hold those.
     """
 
     session: Session
@@ -36,6 +37,7 @@ class Located:
     source: Source
     files: tuple[Original, ...]
     kept: bool = False
+    missing: int = 0
 
     def native(self) -> bytes:
         """The native container of the session."""
@@ -77,32 +79,21 @@ def _on_disk(session: Session) -> Located:
 
 
 def of_palace(prefix: str, palace: Path) -> Located:
-    """A session of the palace, with the newest bytes of it. Raises NoPalace, NotFound or AmbiguousId."""
+    """A session of the palace, with the most complete bytes of it. Raises NoPalace, NotFound or AmbiguousId."""
     with PalaceReader(palace) as reader:
         catalog = reader.catalog
         number = reader.find_session(prefix)
-        session = restore.session(catalog, registry.default(), number)
-        files = [
-            Original(file.name, partial(iter, list(file.read())))
-            for file in restore.originals(catalog, registry.default(), number)
-        ]
-        held = [
-            (path_of(path) == session.path and (member or None) == session.member, revision, mined, source)
-            for source, revision, path, member, mined in catalog.rows(
-                "SELECT h.source, h.revision, s.path, s.member, s.mined_at FROM session_sources h"
-                " JOIN sources s ON s.id = h.source WHERE h.session = ?",
-                number,
-            )
-        ]
-        _, revision, _, number = max(held)
-        data = b"".join(archive.read(catalog, number, revision))
-        path, member = catalog.row("SELECT path, member FROM sources WHERE id = ?", number)
-    source = Source(path_of(path), data, member=member or None)
+        session, best = restore.whole(catalog, registry.default(), number)
+        files = [Original(file.name, partial(iter, list(file.read()))) for file in restore.files_of(catalog, best)]
+        assert best.holder is not None
+        data = b"".join(archive.read(catalog, best.holder.source, best.holder.revision))
+    source = Source(path_of(best.holder.path), data, member=best.holder.member or None)
     if session.end is not None:
         part = read_span(source, session.start, session.end - session.start)
         files = [Original(source.name, partial(iter, [part]))]
-    located = Located(session, source.path, source, tuple(files), kept=True)
-    return _grown(located) if len(files) == 1 and not member and session.end is None else located
+    missing = session.message_count - best.session.message_count
+    located = Located(session, source.path, source, tuple(files), kept=True, missing=missing)
+    return _grown(located) if len(files) == 1 and not source.member and session.end is None else located
 
 
 def _grown(located: Located) -> Located:
@@ -119,4 +110,7 @@ def _grown(located: Located) -> Located:
         fresh = next((one for one in read if one.key == session.key), None)
     except (OSError, MempalaceError):
         return located
-    return located if fresh is None else _on_disk(tree.merge(session, fresh))
+    if fresh is None:
+        return located
+    whole = tree.merge(session, fresh)
+    return replace(_on_disk(whole), missing=whole.message_count - fresh.message_count)

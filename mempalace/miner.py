@@ -174,7 +174,7 @@ class _Run:
 
     def _is_fresh(self, row: SourceRow, found: Found) -> bool:
         """Whether the source was read as it is now, by the formats that there are now."""
-        known = row.id and row.reader == self.work.reader and row.state not in ("failed", "excluded")
+        known = row.id and row.reader == self.work.reader and row.state not in ("failed", "excluded", "gone")
         return bool(known) and row.is_unchanged(found.size, found.mtime_ns, found.inode)
 
     def _source(self, found: Found) -> None:

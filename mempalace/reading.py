@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from mempalace import tree
 from mempalace.discover import Found
-from mempalace.errors import MempalaceError
+from mempalace.errors import MempalaceError, PalaceDamaged
 from mempalace.folders import SIDE_FILES, Folder
 from mempalace.formats.base import Format
 from mempalace.formats.registry import Registry
@@ -99,7 +99,7 @@ class Filer:
             if not newer and idents <= known.messages.keys():
                 return
             if not newer or known.messages.keys() - idents:
-                session = self._merged(known.id, session, key, held, row)
+                session = self._merged(known, session, key, held, row)
                 now = tree.identities(session.messages)
             else:
                 self._work.merged.pop(known.id, None)
@@ -169,9 +169,15 @@ class Filer:
             (number, row.id, row.revision, ordinal, session.start, end),
         )
 
-    def _merged(self, number: int, session: Session, key: str, held: list[restore.Holder], row: SourceRow) -> Session:
-        """The session with what only earlier readings of it hold, and other parts of the same file."""
-        work, again = self._work, number in self.filed
+    def _merged(
+        self, known: filing.SessionRow, session: Session, key: str, held: list[restore.Holder], row: SourceRow
+    ) -> Session:
+        """The session with what only earlier readings of it hold, and other parts of the same file.
+
+        Raises PalaceDamaged if there were some and none is left, for what they said would be taken out of the catalog.
+        """
+        work, number = self._work, known.id
+        again = number in self.filed
         others = [one for one in held if again or one.container or (one.source, one.revision) != (row.id, row.revision)]
         before = work.merged.pop(number, None)
         of = {(one.source, one.revision) for one in others}
@@ -179,6 +185,8 @@ class Filer:
             found = restore.readings(work.catalog, work.registry, session.format, key, others, self._exports)
             before = Merged(restore.merged(found), frozenset(of), max(map(filing.freshness, found))) if found else None
         if before is None:
+            if others and not known.messages.keys() <= {ident for ident, _ in tree.identities(session.messages)}:
+                raise PalaceDamaged(f"the archive has no reading of session {key}: it was left as it was")
             return session
         fresh = filing.freshness(session)
         ordered = [before.session, session] if fresh >= before.freshness else [session, before.session]
@@ -209,8 +217,9 @@ class Reading:
         kept = self._keep(format, row, found, source, following)
         for one in beside:
             self._keep_beside(format, row.container, one, following)
-        if kept.unchanged and row.reader == self._work.reader:
-            row.state = before or "read"
+        # One that failed, was excluded or gone since it was read says so, not what it holds: it is read again.
+        if kept.unchanged and row.reader == self._work.reader and before in ("read", "empty"):
+            row.state = before
             self._work.catalog.save_source(row)
             self.states.append("unchanged")
             return
@@ -225,7 +234,13 @@ class Reading:
         if not self._filer.counts.sessions:
             row.state = "empty"
         self._work.catalog.save_source(row)
-        self.states.append("empty" if row.state == "empty" else "grown" if before == "read" else "new")
+        if row.state == "empty":
+            self.states.append("empty")
+        elif before != "read":
+            self.states.append("unchanged" if kept.unchanged else "new")
+        else:  # one that was written anew, perhaps shorter, and tells nothing new has not grown
+            again = not kept.unchanged and not kept.grown and not counts.stored and not counts.sessions_new
+            self.states.append("unchanged" if again else "grown")
 
     def mine_together(self, format: Format, folder: Folder, rows: dict[str, tuple[SourceRow, Found]]) -> None:
         """Archive the files of one export (by their names in the folder) and file its sessions.

@@ -35,14 +35,20 @@ class Resume:
     @property
     def folder(self) -> Path | None:
         """The folder that the command goes to first."""
-        words = shlex.split(self.command)
-        return Path(words[1]) if words[0] == "cd" else None
+        return self._parts[0]
 
     @property
     def words(self) -> list[str]:
         """The program and its arguments."""
+        return self._parts[1]
+
+    @property
+    def _parts(self) -> tuple[Path | None, list[str]]:
         words = shlex.split(self.command)
-        return words[3:] if words[0] == "cd" else words
+        if words[0] != "cd":
+            return None, words
+        at = 2 if words[1] == "--" else 1
+        return Path(words[at]), words[at + 2 :]
 
 
 def prepare(found: Located, tool: str | None = None) -> Resume:
@@ -70,9 +76,13 @@ def _in_own_tool(found: Located) -> Resume:
         )
     notes = _missing_folder(session)
     place = _own_place(found, own)
+    if place is not None and not os.path.lexists(place):
+        place = _moved(session, own) or place
     if place is None or os.path.isfile(place):
         return Resume(command, place, False, notes=notes)
     convert.write(place, b"".join(piece for file in found.files for piece in file.read()))
+    if found.missing:
+        notes = (f"it lacks {found.missing} messages of the session, which only other copies of the log hold", *notes)
     return Resume(command, place, True, notes=(f"{own.title} had no such log any more: it was put back", *notes))
 
 
@@ -81,11 +91,10 @@ def _own_place(found: Located, own: Format) -> Path | None:
 
     Raises ConvertError if the log is gone and nobody can say where it belongs.
     """
-    if any(root.absolute() in found.path.parents for root in own.roots()):
+    if found.source.member is None and any(_is_below(root, found.path) for root in own.roots()):
         return found.path
     if own.name in convert.AGENTS:
-        name = convert.convert(found.session, own.name, raw=()).name
-        place = _root(own) / name
+        place = _place(own, convert.convert(found.session, own.name, raw=()).name)
         if own.name == "codex" and found.path.name.startswith("rollout-"):
             place = place.with_name(found.path.name)
         return place
@@ -98,6 +107,20 @@ def _own_place(found: Located, own: Format) -> Path | None:
     )
 
 
+def _moved(session: Session, own: Format) -> Path | None:
+    """Where the tool has the session by now: archived, compressed, or in a folder of another name.
+
+    A log that was older than that one must not come to lie beside it.
+    """
+    key = session.key or ""
+    listed = [file for file in own.list_sessions() if own.finds(file.path, key)]
+    for files in ([file for file in listed if key in file.path.name], listed):
+        there = next((file for file in map(own.peek_quietly, files) if file.session_id == key), None)
+        if there is not None:
+            return there.path
+    return None
+
+
 def _in_other_tool(found: Located, tool: Format) -> Resume:
     session = found.session
     project = session.metadata.project
@@ -108,7 +131,7 @@ def _in_other_tool(found: Located, tool: Format) -> Resume:
         cwd = os.getcwd()
         notes = (f"the session names no folder of this machine: it goes on in {cwd}",)
     made = convert.convert(session, tool.name, cwd=cwd, read_image=found.read_image, raw=found.raw)
-    place = _root(tool) / made.name
+    place = _place(tool, made.name)
     written = _keep_or_write(place, made.data)
     (back,) = tool.read(Source(place, made.data), Ledger())
     command = tool.resume_command(back)
@@ -129,6 +152,19 @@ def _keep_or_write(place: Path, data: bytes) -> bool:
     if not there.startswith(data):
         raise ConvertError("another log has this name", path=place, hint="move it away; nothing was written")
     return False
+
+
+def _place(tool: Format, name: str) -> Path:
+    """The path of a log below the tool's root. Raises ConvertError if its name leads out of there."""
+    root = _root(tool)
+    if not _is_below(root, root / name):
+        raise ConvertError(f"the log's name leads out of the folder of {tool.title}: {name}", path=root)
+    return root / name
+
+
+def _is_below(root: Path, path: Path) -> bool:
+    """Whether a path lies below a folder, whatever `..` it goes through."""
+    return Path(os.path.normpath(root.absolute())) in Path(os.path.normpath(path.absolute())).parents
 
 
 def _root(tool: Format) -> Path:

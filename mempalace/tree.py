@@ -204,6 +204,18 @@ def merge_all(readings: Sequence[Session]) -> Session:
     return replace(newest, turns=group_turns(messages, usage), metadata=_told(readings))
 
 
+def only(session: Session, known: set[bytes], key: str) -> Session:
+    """The messages of a session with these identities, as a session of that key."""
+    spent = {id(turn.messages[0]): turn.token_usage for turn in session.turns if turn.messages}
+    messages = [message for ident, message in _keyed(session) if ident in known]
+    usage = {at: told for at, message in enumerate(messages) if (told := spent.get(id(message))) is not None}
+    turns, parent = group_turns(messages, usage), key.rpartition("/")[0]
+    if session.agent_id is None:
+        return replace(session, turns=turns, metadata=replace(session.metadata, session_id=key))
+    metadata = replace(session.metadata, session_id=parent) if parent else session.metadata
+    return replace(session, turns=turns, metadata=metadata, parent_id=parent or None)
+
+
 _Keyed = tuple[bytes, Message]
 
 

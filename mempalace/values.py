@@ -16,9 +16,15 @@ from typing import Any
 import orjson
 
 SURROGATE = re.compile("[\ud800-\udfff]")
+_PLAIN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}\Z")
 _DIGITS = bytes.maketrans(b"0123456789", b"0" * 10)
 _LONG_NUMBER = b"0" * 19
 _LONGEST_INT = 4000
+
+
+def is_plain_id(text: str | None) -> bool:
+    """Whether an id is as the agents make theirs: safe as a part of a file's name and as a word of a command."""
+    return text is not None and _PLAIN_ID.match(text) is not None
 
 
 @contextmanager

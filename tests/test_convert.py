@@ -393,3 +393,39 @@ def test_save_is_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(mempalace.MempalaceError, match="cannot be written"):
         mempalace.save(session, tmp_path, "codex", overwrite=True)
     assert [found.name for found in tmp_path.rglob("*")] == ["new", "a.jsonl"]
+
+
+@pytest.mark.parametrize("target", ["claude-code", "codex"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[Request interrupted by user]",
+        "<system-reminder>stay calm</system-reminder>",
+        "<system-reminder>stay calm</system-reminder>\nwhat does this mean?",
+        "  <command-name>/clear</command-name>",
+        "<bash-input>ls</bash-input>",
+        "<teammate-message>hello</teammate-message>",
+        "This session is being continued from a previous conversation that ran out of context.",
+        "<environment_context>\n<cwd>/w</cwd>\n</environment_context>",
+        "<user_instructions>be brief</user_instructions>",
+        "<user_shell_command>ls</user_shell_command>",
+        "<skill>x</skill>",
+        "<turn_aborted>y</turn_aborted>",
+        "<anything>at all</anything>",
+        "# AGENTS.md instructions for /w\n<INSTRUCTIONS>x</INSTRUCTIONS>",
+        "# Context from my IDE setup:\n## My request for Codex:\nfix it",
+        "Another language model started to solve this problem and produced a summary",
+    ],
+)
+def test_what_a_person_pasted_stays_theirs(target: str, text: str, tmp_path: Path) -> None:
+    asked = Message(Role.USER, (Text(text),), START, "1", Origin.PERSON)
+    more = Message(Role.USER, (Text("and this:"), Text(text)), START + timedelta(seconds=2), "3", Origin.PERSON)
+    answer = Message(Role.ASSISTANT, (Text("done"),), START + timedelta(seconds=1), "2", Origin.ASSISTANT)
+    turns = group_turns([asked, answer, more])
+    session = Session(Path("/nowhere/a.json"), "chatgpt", SessionMetadata("s1", START), turns)
+    back = converted(session, target, tmp_path)
+    told = [(message.role, message.origin, message.text) for message in back.messages]
+    assert told == [(message.role, message.origin, message.text) for message in session.messages]
+    assert "origins" not in convert(session, target).report.residue
+    again = converted(back, target, tmp_path / "again")
+    assert [(message.role, message.origin, message.text) for message in again.messages] == told

@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from click.testing import CliRunner, Result
-from logs import chatgpt, claude_lines, find, run, slack, slack_files, write_claude
+from logs import chatgpt, claude_lines, find, run, slack, slack_files, unpack, write_claude
 
 import mempalace
 from mempalace.cli import group
 from mempalace.cli.output import report
-from mempalace.convert import TARGETS
+from mempalace.convert import TARGETS, convert
 from mempalace.errors import MempalaceError
+from mempalace.resume import Resume
 
 KILN = "0b5e6a52-7d0e-4c55-9a35-6d1d3a6a7c01"
 READABLE = {"claude-code": "claude-code", "codex": "codex", "openai": "chat", "markdown": "markdown"}
@@ -182,6 +184,55 @@ def test_a_file_that_exists_is_refused(log: Path, tmp_path: Path) -> None:
     invoke("export", KILN, "--to", "markdown", "-o", str(path), "--force")
     assert "overheat" in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_link_is_followed_and_what_is_no_file_is_refused(log: Path, tmp_path: Path) -> None:
+    real, link = tmp_path / "real.md", tmp_path / "link.md"
+    real.write_text("mine")
+    link.symlink_to(real)
+    assert error("export", KILN, "--to", "markdown", "-o", str(link))["kind"] == "convert"
+    invoke("export", KILN, "--to", "markdown", "-o", str(link), "--force")
+    assert link.is_symlink()
+    assert "overheat" in real.read_text()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path, words in ((pipe, "not a regular file"), (loop, "link to itself")):
+        found = error("export", KILN, "--to", "markdown", "-o", str(path), "--force")
+        assert words in found["message"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert "leave it out" in error("export", KILN, "--to", "markdown", "-o", str(pipe))["hint"]
+    assert loop.is_symlink()
+    done = run("export", KILN, "--to", "markdown", "-o", "/dev/stdout", "--force")
+    assert (done.returncode, "not a regular file" in done.stderr) == (1, True)
+
+
+def test_of_several_files_all_are_written_or_none(
+    palace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = "1767949200.000100"
+    days = {"d09": [slack("UANA", "KILN-1", thread, thread)], "d10": [slack("UBOB", "ok", "1768035600.1", thread)]}
+    invoke("mine", str(unpack(tmp_path / "export", slack_files(**days))))
+    (key,) = {hit.session_id for hit in find(palace, "KILN-1")}
+    out = tmp_path / "out"
+    out.mkdir()
+    last = out / "2026-01-10.json"
+    last.write_text("mine")
+    assert error("export", key, "--to", "original", "-o", str(out))["path"] == str(last)
+    assert [path.name for path in out.iterdir()] == [last.name]
+    last.unlink()
+    write = os.fdopen
+
+    def full(number: int, *more: Any, **options: Any) -> Any:
+        if list(out.glob("*.json")):
+            os.close(number)
+            raise OSError(28, "No space left on device")
+        return write(number, *more, **options)
+
+    monkeypatch.setattr(os, "fdopen", full)
+    assert "No space" in error("export", key, "--to", "original", "-o", str(out))["message"]
+    assert list(out.iterdir()) == []
 
 
 def test_what_cannot_be_exported_is_told(log: Path, tmp_path: Path) -> None:
@@ -369,3 +420,155 @@ def test_a_command_is_safe_in_a_shell(palace: Path, tmp_path: Path) -> None:
     command = told("resume", str(path), "--in", "codex")["command"]
     words = shlex.split(command)
     assert words[:4] == ["cd", str(folder), "&&", "codex"]
+
+
+def test_an_id_that_is_an_option_is_no_part_of_a_command(palace: Path, tmp_path: Path) -> None:
+    path = write_claude(tmp_path / "a.jsonl", ["why", "because"], "--dangerously-skip-permissions", cwd="-P")
+    assert error("resume", str(path))["kind"] == "convert"
+    ready = Resume("cd -- -P && claude --resume a", None, False)
+    assert (ready.folder, ready.words) == (Path("-P"), ["claude", "--resume", "a"])
+    ready = Resume("cd '&&' && claude --resume a", None, False)
+    assert (ready.folder, ready.words) == (Path("&&"), ["claude", "--resume", "a"])
+
+
+def write_codex(path: Path, texts: list[str], session: str) -> Path:
+    """A rollout of Codex with these messages of a person."""
+    start = "2026-02-03T09:00:00Z"
+    meta = {"id": session, "timestamp": start, "cwd": "/w", "source": "cli"}
+    records = [{"timestamp": start, "type": "session_meta", "payload": meta}]
+    for at, text in enumerate(texts):
+        said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+        records.append({"timestamp": f"2026-02-03T09:00:{at:02}Z", "type": "response_item", "payload": said})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize("target", ["codex", "claude-code"])
+def test_no_id_leads_out_of_the_tools_folder(palace: Path, home: Path, tmp_path: Path, target: str) -> None:
+    evil = "x/../../../../evil"
+    if target == "codex":
+        path = write_codex(tmp_path / "in" / "a.jsonl", ["KILN-1", "hot"], evil)
+    else:
+        path = write_claude(tmp_path / "in" / "a.jsonl", ["KILN-1", "hot"], evil, cwd=str(tmp_path))
+    assert error("resume", str(path))["kind"] == "convert"
+    before = set(home.rglob("*"))
+    made = convert(mempalace.load(path), target)
+    assert ".." not in made.name
+    assert evil.encode() not in made.data
+    other = "codex" if target == "claude-code" else "claude-code"
+    place = Path(told("resume", str(path), "--in", other)["path"])
+    assert place.is_relative_to(home)
+    assert {found for found in home.rglob("*") if found.is_file()} - before == {place}
+    for kind in ("native", "original", *TARGETS):
+        out = tmp_path / kind
+        out.mkdir()
+        assert Path(told("export", str(path), "--to", kind, "-o", str(out))["path"]).parent == out
+
+
+def test_a_log_that_was_mined_through_another_folder_is_not_put_outside(palace: Path, home: Path) -> None:
+    (home / ".claude" / "projects").mkdir(parents=True)
+    outside = write_claude(home / "elsewhere" / "x.jsonl", ["KILN-7", "b"], KILN)
+    invoke("mine", str(home / ".claude" / "projects" / ".." / ".." / "elsewhere" / "x.jsonl"))
+    outside.unlink()
+    place = Path(told("resume", KILN)["path"])
+    assert os.path.normpath(place).startswith(str(home / ".claude" / "projects"))
+    assert not outside.exists()
+
+
+@pytest.mark.parametrize("moved", ["archived", "compressed"])
+def test_a_log_that_codex_moved_is_used(palace: Path, home: Path, moved: str) -> None:
+    day = home / ".codex" / "sessions" / "2026" / "02" / "03"
+    path = write_codex(day / f"rollout-2026-02-03T09-00-00-{KILN}.jsonl", ["KILN-1", "hot"], KILN)
+    invoke("mine")
+    path.unlink()
+    if moved == "archived":
+        place = write_codex(home / ".codex" / "archived_sessions" / path.name, ["KILN-1", "hot", "KILN-2"], KILN)
+    else:
+        place = path.with_name(f"{path.name}.zst")
+        newer = write_codex(home / "aside.jsonl", ["KILN-1", "hot", "KILN-2"], KILN)
+        place.write_bytes(zstandard.ZstdCompressor().compress(newer.read_bytes()))
+        newer.unlink()
+    found = told("resume", KILN)
+    assert (found["written"], found["path"]) == (False, str(place))
+    assert not path.exists()
+
+
+def test_a_log_in_a_folder_of_another_name_is_used(log: Path) -> None:
+    copy = log.with_name("copy.jsonl")
+    copy.write_bytes(log.read_bytes())
+    renamed = log.parent.with_name("-w-renamed")
+    log.parent.rename(renamed)
+    assert told("resume", KILN)["path"] == str(renamed / log.name)
+    (renamed / log.name).unlink()  # by a name like that of the copy Claude Code does not find a session
+    assert told("resume", KILN)["path"] == str(log)
+
+
+@pytest.mark.parametrize("newer", ["partial", "whole"])
+def test_the_most_complete_copy_is_given_with_its_own_name(log: Path, tmp_path: Path, newer: str) -> None:
+    data = log.read_bytes()
+    backup = tmp_path / "backup" / f"{KILN}.bak.jsonl"
+    backup.parent.mkdir()
+    backup.write_bytes(b"".join(data.splitlines(keepends=True)[: 2 if newer == "partial" else 9]))
+    os.utime(backup, (2_000_000_000, 2_000_000_000))
+    invoke("mine", str(backup))
+    log.unlink()
+    backup.unlink()
+    assert invoke("export", KILN, "--to", "original").stdout_bytes == data
+    found = told("resume", KILN)
+    assert (found["written"], found["path"]) == (True, str(log))
+    assert log.read_bytes() == data
+
+
+def test_the_bytes_and_the_name_are_of_one_copy(palace: Path, home: Path) -> None:
+    day = home / ".codex" / "sessions" / "2026" / "02" / "03"
+    path = write_codex(day / f"rollout-2026-02-03T09-00-00-{KILN}.jsonl", ["KILN-1", "hot"], KILN)
+    invoke("mine")
+    packed = path.with_name(f"{path.name}.zst")
+    packed.write_bytes(zstandard.ZstdCompressor().compress(path.read_bytes()))
+    path.unlink()
+    os.utime(packed, (1_000_000_000, 1_000_000_000))
+    invoke("mine")
+    packed.unlink()
+    place = Path(told("resume", KILN)["path"])
+    assert place.name.endswith(".zst") == place.read_bytes().startswith(b"\x28\xb5\x2f\xfd")
+    assert len(mempalace.load(place).turns) == 2
+
+
+def test_a_log_that_was_written_anew_and_shorter_comes_back_whole(log: Path, tmp_path: Path) -> None:
+    data = log.read_bytes()
+    log.write_bytes(b"".join(data.splitlines(keepends=True)[:1]))
+    invoke("mine")
+    log.unlink()
+    native = mempalace.from_native(invoke("export", KILN, "--to", "native").stdout_bytes)
+    assert native.data == invoke("export", KILN, "--to", "original").stdout_bytes == data
+    assert told("resume", KILN)["written"]
+    assert log.read_bytes() == data
+
+
+def test_messages_that_only_another_copy_has_are_told(log: Path, tmp_path: Path) -> None:
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([lines[0], *lines[2:]]) + "\n")
+    invoke("mine")
+    log.write_text("\n".join([*lines[1:3], *claude_lines(["KILN-9"], KILN, first=3)]) + "\n")
+    invoke("mine")
+    log.unlink()
+    done = invoke("export", KILN, "--to", "original")
+    assert "KILN-9" in done.stdout
+    assert "1 messages elsewhere" in done.stderr
+    found = told("export", KILN, "--to", "native", "-o", str(tmp_path))
+    assert found["report"]["residue"] == {"messages elsewhere": 1}
+    assert any("lacks 1 messages" in note for note in told("resume", KILN)["notes"])
+
+
+def test_a_session_whose_file_is_anothers_by_now_is_exported(palace: Path, tmp_path: Path) -> None:
+    log = write_claude(tmp_path / "backup.jsonl", ["KILN-1", "b", "c", "d"], "b-1")
+    before = log.read_bytes()
+    invoke("mine", str(log))
+    log.write_bytes(before + "".join(f"{line}\n" for line in claude_lines(["KILN-9"], "a-1", first=4)).encode())
+    invoke("mine", str(log))
+    log.unlink()
+    assert "KILN-1" in invoke("show", "b-1").stdout
+    assert "KILN-9" not in invoke("export", "b-1", "--to", "markdown").stdout
+    assert invoke("export", "b-1", "--to", "original").stdout_bytes.startswith(before)
+    assert told("resume", "b-1")["written"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import sys
 from collections import Counter
 from pathlib import Path
@@ -25,6 +26,7 @@ from logs import (
     with_script,
     write_claude,
     write_script,
+    write_zip,
 )
 
 from mempalace import miner
@@ -809,3 +811,66 @@ def test_many_snapshots_of_a_session_with_a_reader_that_fails_between(tmp_path: 
         whole = restore.session(catalog, with_script(), 1)
     assert [message.text for message in whole.messages] == ["common", *every]
     assert stored_text(palace, "s1") == "\n\n".join(f"> {text}" for text in ["common", *every])
+
+
+def test_a_file_that_became_another_sessions_takes_nothing_from_the_first(tmp_path: Path) -> None:
+    """A log whose name is no session's id is the last record's: the first session is read by its messages."""
+    palace, log = tmp_path / "palace", tmp_path / "backup.jsonl"
+    first_six, more = claude_lines(talk(6), "b"), claude_lines(["A-1 hello", "A-2 yes"], "a", first=6)
+    mine(palace, write_lines(log, first_six))
+    mine(palace, write_lines(log, [*first_six, *more]))
+    assert restored(palace, "b") == talk(6)
+    assert restored(palace, "a") == [*talk(6), "A-1 hello", "A-2 yes"]
+    later = claude_lines(talk(9), "b")
+    mine(palace, write_lines(tmp_path / "other.jsonl", later[4:]))
+    assert restored(palace, "b") == talk(9)
+    assert rows(palace, "SELECT messages FROM sessions WHERE key = 'b'") == [(9,)]
+    check_rows(palace)
+
+
+def test_a_session_whose_archive_is_gone_is_not_cut_down_in_silence(tmp_path: Path) -> None:
+    palace = tmp_path / "palace"
+    mine(palace, write_claude(tmp_path / "a.jsonl", talk(6)))
+    with sqlite3.connect(palace / "catalog.sqlite3") as catalog:
+        catalog.execute("DELETE FROM source_parts")
+    catalog.close()
+    summary = mine(palace, write_lines(tmp_path / "b.jsonl", claude_lines(talk(9))[4:]))
+    assert states(summary) == {"failed": 1}
+    assert "no reading of session s1" in summary.problems[0].message
+    assert rows(palace, "SELECT messages FROM sessions") == [(6,)]
+
+
+def test_a_source_that_was_excluded_or_failed_once_is_itself_again(tmp_path: Path) -> None:
+    palace, log = tmp_path / "palace", write_claude(tmp_path / "a.jsonl", talk(4))
+    with log.open("a") as stream:
+        stream.write("{damaged\n")
+    mine(palace, log)
+    assert states(mine(palace, log, max_size=10)) == {"excluded": 1}
+    again = mine(palace, log)
+    assert (states(again), again.read, again.stored, again.duplicate) == ({"unchanged": 1}, 5, 0, 4)
+    ((state, stored, problems),) = rows(palace, "SELECT state, records_stored, problems FROM sources")
+    assert (state, stored) == ("read", 4)
+    assert "damaged" in problems
+    assert "excluded" not in problems
+    last = mine(palace, log)
+    assert (states(last), last.read) == ({"unchanged": 1}, 0)
+
+
+def test_a_member_that_came_back_is_no_longer_gone(tmp_path: Path) -> None:
+    palace, export = tmp_path / "palace", tmp_path / "x.zip"
+    logs = {f"{name}.jsonl": "".join(f"{line}\n" for line in claude_lines(talk(2), name)) for name in ("s1", "s2")}
+    for names in (["s1", "s2"], ["s1"], ["s1", "s2"]):
+        mine(palace, write_zip(export, {f"{name}.jsonl": logs[f"{name}.jsonl"] for name in names}))
+    assert rows(palace, "SELECT member, state FROM sources WHERE member <> '' ORDER BY member") == [
+        ("s1.jsonl", "read"),
+        ("s2.jsonl", "read"),
+    ]
+
+
+def test_a_log_that_got_shorter_has_not_grown(tmp_path: Path) -> None:
+    palace, log = tmp_path / "palace", tmp_path / "a.jsonl"
+    mine(palace, write_claude(log, talk(10)))
+    summary = mine(palace, write_claude(log, talk(4)))
+    assert (states(summary), summary.duplicate) == ({"unchanged": 1}, 4)
+    assert states(mine(palace, write_claude(log, talk(12)))) == {"grown": 1}
+    assert states(mine(palace, write_claude(tmp_path / "copy.jsonl", talk(4)))) == {"new": 1}

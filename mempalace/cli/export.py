@@ -10,7 +10,7 @@ import click
 
 from mempalace import convert
 from mempalace.cli.output import json_option, palace_option, print_json, printable
-from mempalace.convert.fidelity import FidelityReport, Level
+from mempalace.convert.fidelity import MISSING, FidelityReport, Level
 from mempalace.errors import UnknownFormat, UsageError
 from mempalace.located import Located, find
 
@@ -48,33 +48,36 @@ def command(session: str, target: str, output: Path | None, force: bool, palace:
     if len(files) > 1 and not (output is not None and os.path.isdir(output)):
         names = ", ".join(name for name, _ in files)
         raise UsageError(f"the session lies in {len(files)} files: {names}", hint="give a folder: -o DIR")
-    written = [_write(data, name, output, force) for name, data in files]
+    written = _write(files, output, force)
     if as_json:
         told = {"session_id": found.session.key, "path": written[0], "paths": written, "report": report.to_dict()}
         print_json({"schema_version": 1, **told, "bytes": sum(len(data) for _, data in files)})
         return
-    for line in [*(f"wrote {path}" for path in written if path), *report.lines()]:
+    for line in [*(f"wrote {path}" for path in written), *report.lines()]:
         click.echo(printable(line), err=True)
 
 
 def _made(found: Located, target: str) -> tuple[list[tuple[str, bytes]], FidelityReport]:
     """The names and contents of the files to write: one, or the log's own where it lies in several."""
+    lacks = {MISSING: found.missing} if found.missing else {}
     if target == "original":
         files = [(Path(file.name).name, b"".join(file.read())) for file in found.files]
-        return files, FidelityReport(target, Level.BYTES, {})
+        return files, FidelityReport(target, Level.BYTES, lacks)
     if target == "native":
         name = f"{found.path.name}.native"
-        return [(name, found.native())], FidelityReport(target, Level.BYTES, {})
+        return [(name, found.native())], FidelityReport(target, Level.BYTES, lacks)
     made = convert.convert(found.session, target, read_image=found.read_image, raw=found.raw)
     return [(Path(made.name).name, made.data)], made.report
 
 
-def _write(data: bytes, name: str, output: Path | None, force: bool) -> str | None:
-    """Write a file to where it was asked for, else to standard output; its path."""
+def _write(files: list[tuple[str, bytes]], output: Path | None, force: bool) -> list[str]:
+    """Write the files to where they were asked for, else to standard output; their paths."""
     if output is None:
-        sys.stdout.buffer.write(data)
+        for _, data in files:
+            sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-        return None
-    path = output / name if os.path.isdir(output) else output
-    convert.write(path, data, overwrite=force)
-    return str(path)
+        return []
+    into = os.path.isdir(output)
+    placed = [(output / name if into else output, data) for name, data in files]
+    convert.write_all(placed, overwrite=force)
+    return [str(path) for path, _ in placed]

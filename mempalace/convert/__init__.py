@@ -95,21 +95,23 @@ def save(session: Session, path: Path | str, format: str, *, overwrite: bool = F
 
 
 def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
-    """Write a file for the owner only, whole or not at all, with the folders above it. Raises ConvertError."""
+    """Write a file for the owner only, whole or not at all, with the folders above it. Raises ConvertError.
+
+    What a symbolic link names is written, the link stays.
+    """
     aside = None
-    if not overwrite and os.path.exists(path):
-        raise _taken(path)
+    place = _target(path, overwrite)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        number, aside = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        number, aside = tempfile.mkstemp(prefix=f".{place.name[:40]}.", dir=place.parent)
         with os.fdopen(number, "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         if overwrite:
-            os.replace(aside, path)
+            os.replace(aside, place)
         else:
-            _place(aside, path)
+            _place(aside, place)
     except OSError as error:
         if isinstance(error, FileExistsError) and aside is not None:
             raise _taken(path) from None
@@ -119,6 +121,41 @@ def write(path: Path, data: bytes, *, overwrite: bool = False) -> None:
         if aside is not None:
             with suppress(OSError):
                 os.unlink(aside)
+
+
+def write_all(files: Iterable[tuple[Path, bytes]], *, overwrite: bool = False) -> None:
+    """Write several files as `write` does, all or none; but one that was written over is not had back."""
+    wanted = list(files)
+    for path, _ in wanted:
+        _target(path, overwrite)
+    made: list[Path] = []
+    try:
+        for path, data in wanted:
+            is_new = not os.path.exists(path)
+            write(path, data, overwrite=overwrite)
+            made += [path] if is_new else []
+    except BaseException:
+        for path in made:
+            with suppress(OSError):
+                os.unlink(path)
+        raise
+
+
+def _target(path: Path, overwrite: bool) -> Path:
+    """The place to write to. Raises ConvertError for one that must not be written."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        hint = "choose another place with -o, or leave it out: then it goes to standard output"
+        raise ConvertError("cannot be written: it is not a regular file", path=path, hint=hint)
+    if not overwrite:
+        if os.path.exists(path):
+            raise _taken(path)
+        return path
+    place = Path(os.path.realpath(path))
+    if os.path.islink(place):
+        raise ConvertError(
+            "cannot be written: it is a symbolic link to itself", path=path, hint="choose another place with -o"
+        )
+    return place
 
 
 def _taken(path: Path) -> ConvertError:

@@ -16,12 +16,15 @@ from typing import Any
 from mempalace.convert.plan import Item, Kind, Plan, count_facts, fingerprint, short_hash, uuid_of
 from mempalace.model import Block, Image, Origin, Text, Thinking, TokenUsage, ToolResult, ToolUse
 from mempalace.transcript import image_note
+from mempalace.values import is_plain_id
 
 NAME = "claude-code"
 VERSION = "2.1.114"  # the newest release whose logs were looked at; for sessions of other tools
 _NOT_IN_SLUG = re.compile(r"[^A-Za-z0-9-]")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
 _MESSAGE_ID = re.compile(r"[A-Za-z0-9_-]+\Z")
+# How all begins that Claude Code writes in the user's role.
+_CLIENTS_WORDS = ("<", "[request interrupted", "this session is being continued")
 
 Json = dict[str, Any]
 
@@ -51,7 +54,7 @@ class _Writer:
         self.cwd = cwd
         meta = plan.session.metadata
         own = meta.session_id or ""
-        keeps = plan.is_own and not plan.session.is_subagent and _MESSAGE_ID.match(own)
+        keeps = plan.is_own and not plan.session.is_subagent and is_plain_id(own)
         self.session_id = own if keeps else uuid_of(fingerprint(plan, cwd))
         self.taken: set[str] = set()
         self._parent: str | None = None
@@ -98,7 +101,9 @@ class _Writer:
             meta = {} if tagged else {"isMeta": True}
             yield self._record(at, item, "user", {"message": self._said(item), **meta})
         else:
-            yield self._record(at, item, "user", {"message": self._said(item)})
+            # By the mark our reader knows that a person said what begins as the client's own words do.
+            mark = {"saidByPerson": True} if item.begins_with(_CLIENTS_WORDS) else {}
+            yield self._record(at, item, "user", {"message": self._said(item), **mark})
 
     def _filler(self, at: int, item: Item, calls: list[str]) -> Json:
         """Results for calls that have none; by its mark our reader knows that the log does not say this."""

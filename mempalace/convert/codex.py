@@ -21,7 +21,7 @@ from typing import Any
 from mempalace.convert.plan import Item, Kind, Plan, count_facts, fingerprint, uuid7_of
 from mempalace.model import Image, Origin, Text, Thinking, TokenUsage, ToolResult, ToolUse
 from mempalace.transcript import image_note
-from mempalace.values import dumps, parse_time
+from mempalace.values import dumps, is_plain_id, parse_time
 
 NAME = "codex"
 VERSION = "0.151.0"  # the newest release whose sources were looked at; for sessions of other tools
@@ -30,6 +30,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECA
 _TELLS = ("{", "failed ", "failed:", "execution error", "aborted by user", "apply_patch verification failed", "Script ")
 _HEADER_CHARS = 600
 _SHELL = "<user_shell_command>"
+# How all begins that Codex and its editors' extensions write in the user's role.
+_HARNESS_WORDS = ("<", "# ", "## my request for codex:", "another language model started to solve")
 _CONTEXT = "additional_context"  # a tag that Codex (and our reader) knows as no person's words
 
 Json = dict[str, Any]
@@ -51,7 +53,8 @@ class _Writer:
         self._plan = plan
         self._cwd = cwd
         own = plan.session.metadata.session_id or ""
-        keeps = plan.is_own and not plan.session.is_subagent  # a sub-agent's rollout cannot be resumed: it gets its own
+        # A sub-agent's rollout cannot be resumed: it gets an id of its own, as does one whose id is none of Codex's.
+        keeps = plan.is_own and not plan.session.is_subagent and (not own or is_plain_id(own))
         headers = plan.session.metadata.headers if keeps else ()
         self._headers = deque(header for header in headers if _is_usable(header))
         plan.counts["header records"] += len(plan.session.metadata.headers) - len(self._headers)
@@ -168,9 +171,11 @@ class _Writer:
         text = "\n".join([*texts, *notes])
         parts: list[Json] = [{"type": "input_text", "text": text}] if text else []
         parts += [{"type": "input_image", "image_url": url} for url in urls]
-        yield self._line(item.when, "response_item", {"type": "message", "role": "user", "content": parts})
+        # By the mark our reader knows that a person said what begins as the harness's own words do.
+        mark = {"said_by_person": True} if item.begins_with(_HARNESS_WORDS) else {}
+        yield self._line(item.when, "response_item", {"type": "message", "role": "user", "content": parts, **mark})
         shown = {"type": "user_message", "message": text, "images": urls, "local_images": [], "text_elements": []}
-        yield self._line(item.when, "event_msg", shown)
+        yield self._line(item.when, "event_msg", {**shown, **mark})
 
     def _aside(self, item: Item) -> Json:
         """Context that nobody said: in a tag in the user's role, for a developer's words weigh more than a tool's."""

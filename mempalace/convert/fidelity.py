@@ -44,6 +44,11 @@ RESIDUE = {
 }
 
 
+# What bytes alone may lack: a log that was written anew, or of which there are copies that went on apart.
+MISSING = "messages elsewhere"
+_OF_BYTES = {MISSING: "which only other files, or earlier states of this one, hold; left out"}
+
+
 @dataclass(frozen=True, slots=True)
 class FidelityReport:
     """What became of a session: `residue` counts by name what the target did not take as it is."""
@@ -60,7 +65,8 @@ class FidelityReport:
         """For people: the level, then a line for each thing."""
         told = [f"{self.target}: {self.level}" + ("" if self.residue else ", nothing left out")]
         for name, count in self.residue.items():
-            told.append(f"  {count} {name}: {RESIDUE.get(name, 'kinds of record that hold no message')}")
+            meaning = {**RESIDUE, **_OF_BYTES}.get(name, "kinds of record that hold no message")
+            told.append(f"  {count} {name}: {meaning}")
         return told
 
 

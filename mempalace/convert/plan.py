@@ -69,6 +69,11 @@ class Item:
         """The texts of its Text blocks."""
         return [block.text for block in self.blocks if isinstance(block, Text)]
 
+    def begins_with(self, words: tuple[str, ...]) -> bool:
+        """Whether a person says it and one of its texts begins with such words (given in small letters)."""
+        is_said = self.message.origin is Origin.PERSON
+        return is_said and any(text.lstrip()[:80].lower().startswith(words) for text in self.texts)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -8,6 +8,7 @@ the entry-point group `mempalace.formats` (see `mempalace.formats.registry`).
 from __future__ import annotations
 
 import os
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from mempalace.model_data import format_time
 from mempalace.records import Ledger
 from mempalace.source import Source
 from mempalace.transcript import first_words
+from mempalace.values import is_plain_id
 
 PEEK_BYTES = 64 * 1024
 _LINE_BYTES = 256 * 1024
@@ -224,9 +226,27 @@ class Format(ABC):
         seen |= {agent.key for agent in agents}
         return tree.attach(session, [self._with_subagents(agent, seen) for agent in agents])
 
+    def finds(self, path: Path, session_id: str) -> bool:
+        """Whether the tool can take up a session that lies in a file of that name among its sessions."""
+        return True
+
     def resume_command(self, session: Session) -> str | None:
         """The shell command that reopens the session in its own tool, if there is one."""
         return None
+
+
+def reopening(session_id: str | None, project: str | None, *words: str) -> str | None:
+    """The shell command that goes to a project's folder and calls a tool with these words and a session's id.
+
+    None for an id that none of the tools makes: it might be an option of theirs.
+    """
+    if session_id is None or not is_plain_id(session_id):
+        return None
+    command = shlex.join([*words, session_id])
+    if not project:
+        return command
+    end_of_options = "-- " if project.startswith("-") else ""
+    return f"cd {end_of_options}{shlex.quote(project)} && {command}"
 
 
 def newest_first(file: SessionFile) -> tuple[float, str]:

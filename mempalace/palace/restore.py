@@ -34,12 +34,20 @@ class Holder(NamedTuple):
     path: str
     member: str
     container: str
+    mtime_ns: int
+
+
+class Told(NamedTuple):
+    """A session as one kept reading tells it; without a holder, as an export of many files told it once."""
+
+    session: Session
+    holder: Holder | None
 
 
 def holders(catalog: Catalog, session: int) -> list[Holder]:
     """The readings of a session that are kept."""
     rows = catalog.rows(
-        "SELECT h.source, h.revision, h.ordinal, h.start, h.end, s.path, s.member, s.container"
+        "SELECT h.source, h.revision, h.ordinal, h.start, h.end, s.path, s.member, s.container, s.mtime_ns"
         " FROM session_sources h JOIN sources s ON s.id = h.source WHERE h.session = ?",
         session,
     )
@@ -59,8 +67,20 @@ def readings(
 
     `exports` keeps what was read of exports for the next session; it is good until something is archived.
     """
+    return [told.session for told in _told(catalog, registry, format, key, list(held), exports)]
+
+
+def _told(
+    catalog: Catalog,
+    registry: Registry,
+    format: str,
+    key: str,
+    held: list[Holder],
+    exports: dict[str, Export] | None = None,
+) -> list[Told]:
+    """As `readings`, each with its holder: of a folder of an export only the last, for its files are kept."""
     exports = {} if exports is None else exports
-    found: list[Session] = []
+    found: list[Told] = []
     seen: dict[tuple[str, str], bool] = {}  # parts of exports, and whether they tell of the session
     for holder in held:
         if holder.container:
@@ -71,18 +91,24 @@ def readings(
             if place not in seen:
                 told = export.sessions(place[1]).get(key, [])
                 seen[place] = bool(told)
-                found += told
+                if place[1].endswith("/"):
+                    ours = [one for one in held if (one.container, export.part(one)) == place]
+                    newest = max(ours, key=lambda one: (one.mtime_ns, one.source, one.revision))
+                    found += [Told(session, newest if session is told[-1][1] else None) for _, session in told]
+                else:
+                    found += [Told(session, holder._replace(revision=revision)) for revision, session in told]
             if seen[place]:
                 continue
         one = _reading(catalog, registry, format, key, holder)
-        found += [] if one is None else [one]
+        found += [] if one is None else [Told(one, holder)]
     return found
 
 
 def _reading(catalog: Catalog, registry: Registry, format: str, key: str, holder: Holder) -> Session | None:
     """The session as one revision of one file tells it; None if it does not.
 
-    Parts of it that stand apart in the file are put together; a session without an id is known by its place.
+    Parts of it that stand apart in the file are put together; a session without an id is known by its place. If the
+    file has grown to be another session's, as it may where records name their session, it is known by its messages.
     """
     if holder.end is not None:
         found = [one for one in _slice(catalog, registry, format, holder) if one.key == key]
@@ -90,12 +116,26 @@ def _reading(catalog: Catalog, registry: Registry, format: str, key: str, holder
             return replace(merged(found), start=holder.start, end=holder.end)
     data = b"".join(archive.read(catalog, holder.source, holder.revision))
     source = Source(path_of(holder.path), data, member=holder.member or None)
+    everyone = list(tree.flatten(registry.get(format).documents(source, Ledger())))
     found = [
         session
-        for ordinal, session in enumerate(tree.flatten(registry.get(format).documents(source, Ledger())))
+        for ordinal, session in enumerate(everyone)
         if session.message_count and (session.key == key or (session.key is None and ordinal == holder.ordinal))
     ]
-    return merged(found) if found else None
+    return merged(found) if found else _by_messages(catalog, format, key, everyone)
+
+
+def _by_messages(catalog: Catalog, format: str, key: str, others: list[Session]) -> Session | None:
+    """The messages of a session in the one, of other ids, that holds most of them."""
+    rows = catalog.rows(
+        "SELECT m.ident FROM messages m JOIN sessions s ON s.id = m.session WHERE s.format = ? AND s.key = ?",
+        format,
+        key,
+    )
+    known = {bytes(ident) for (ident,) in rows}
+    found = [tree.only(session, known, key) for session in others]
+    best = max(found, key=lambda session: session.message_count, default=None)
+    return best if best is not None and best.message_count else None
 
 
 def _slice(catalog: Catalog, registry: Registry, format: str, holder: Holder) -> list[Session]:
@@ -140,7 +180,7 @@ class Export:
         for file in self._files.values():
             file.revisions.sort()
         self._together = set(format.folder_files(list(self._files)))
-        self._last: tuple[str, dict[str, list[Session]]] | None = None
+        self._last: tuple[str, dict[str, list[tuple[int, Session]]]] | None = None
 
     def _name(self, path: str, member: str) -> str:
         return member or os.path.relpath(path_of(path), self._root).replace(os.sep, "/")
@@ -150,29 +190,30 @@ class Export:
         name = self._name(holder.path, holder.member)
         return name.rpartition("/")[0] + "/" if name in self._together else name
 
-    def sessions(self, part: str) -> dict[str, list[Session]]:
-        """The sessions of a part by their keys, as every state of it tells them. The part read last is at hand."""
+    def sessions(self, part: str) -> dict[str, list[tuple[int, Session]]]:
+        """The sessions of a part by their keys, as every state of it tells them, each with the revision up to which
+        that was so. The part read last is at hand."""
         if self._last is None or self._last[0] != part:
-            found: dict[str, list[Session]] = {}
-            for sessions in self._states(part):
+            found: dict[str, list[tuple[int, Session]]] = {}
+            for revision, sessions in self._states(part):
                 for session in tree.flatten(sessions):
                     if session.key is not None and session.message_count:
-                        found.setdefault(session.key, []).append(session)
+                        found.setdefault(session.key, []).append((revision, session))
             self._last = part, found
         return self._last[1]
 
-    def _states(self, part: str) -> Iterator[Iterator[Session]]:
+    def _states(self, part: str) -> Iterator[tuple[int, Iterator[Session]]]:
         if not part.endswith("/"):
             folder = KeptFolder(self._catalog, self._root, self._files, self._files, _NEWEST)
             for revision in self._files[part].revisions:
-                yield self._format.documents(folder.source(part, revision), Ledger())
+                yield revision, self._format.documents(folder.source(part, revision), Ledger())
             return
         names = [name for name in self._together if name.rpartition("/")[0] + "/" == part]
         changes = sorted({revision for name in names for revision in self._files[name].revisions})
         for until in [*(change - 1 for change in changes[1:]), _NEWEST]:
             beside = self._files.keys() - self._together
             folder = KeptFolder(self._catalog, self._root, self._files, {*names, *beside}, until)
-            yield self._format.read_folder(folder, lambda name: Ledger())
+            yield until, self._format.read_folder(folder, lambda name: Ledger())
 
 
 _NEWEST = 1 << 62
@@ -235,18 +276,37 @@ def session(catalog: Catalog, registry: Registry, number: int) -> Session:
 
     Its project is the one that was known when it was filed: some tools write that beside their logs only.
     """
+    return whole(catalog, registry, number)[0]
+
+
+def whole(catalog: Catalog, registry: Registry, number: int) -> tuple[Session, Told]:
+    """A session as `session` gives it, and the most complete of the readings whose bytes can be had."""
     format, key, project = catalog.row("SELECT format, key, project FROM sessions WHERE id = ?", number)
     try:
-        found = readings(catalog, registry, format, key, holders(catalog, number))
+        roots = [str(root.absolute()) + os.sep for root in registry.get(format).roots()]
+        found = _told(catalog, registry, format, key, holders(catalog, number))
     except UnknownFormat as error:
         raise PalaceDamaged(f"session {key} needs a format that is not installed: {format}") from error
-    if not found:
+    if not any(told.holder for told in found):
         raise PalaceDamaged(f"the archive has no reading of session {key}", path=catalog.path)
-    whole = merged(found)
-    if whole.is_subagent:  # its type stood in a file beside it
+    found.sort(key=partial(_completeness, roots))
+    made = tree.merge_all([told.session for told in found])
+    if made.is_subagent:  # its type stood in a file beside it
         (kept,) = catalog.row("SELECT metadata FROM sessions WHERE id = ?", number)
-        whole = replace(whole, subagent_type=loads(kept).get("subagent_type") or whole.subagent_type)
-    return whole if project is None else replace(whole, metadata=replace(whole.metadata, project=project))
+        made = replace(made, subagent_type=loads(kept).get("subagent_type") or made.subagent_type)
+    if project is not None:
+        made = replace(made, metadata=replace(made.metadata, project=project))
+    return made, [told for told in found if told.holder][-1]
+
+
+def _completeness(roots: list[str], told: Told) -> tuple[str, bool, int, int, int]:
+    """Of two readings, the greater holds more: more recent messages, or more of them. Of copies the one that lies
+    where its tool keeps it counts, else the one that was written last."""
+    fresh, holder = filing.freshness(told.session), told.holder
+    if holder is None:
+        return fresh, False, 0, 0, 0
+    at_home = any(str(path_of(holder.path)).startswith(root) for root in roots)
+    return fresh, at_home, holder.mtime_ns, holder.source, holder.revision
 
 
 def family(catalog: Catalog, registry: Registry, number: int) -> Session:
@@ -266,20 +326,20 @@ def _family(catalog: Catalog, registry: Registry, number: int, seen: set[int]) -
 
 
 def originals(catalog: Catalog, registry: Registry, number: int) -> list[Original]:
-    """The files that a session was read from, as they were when they were last read; see `Session.originals`.
+    """The files that a session was read from, as they were when they were read; see `Session.originals`.
 
-    Of several files that hold the same session it is the one that was written last.
+    Of several files that hold the same session, or states of one, it is the most complete.
     """
-    held = catalog.rows(
-        "SELECT h.source, h.revision, s.path, s.member, s.container FROM session_sources h"
-        " JOIN sources s ON s.id = h.source WHERE h.session = ? ORDER BY s.mtime_ns, s.id, h.revision",
-        number,
-    )
-    if not held:
-        raise PalaceDamaged("the archive has no reading of the session", path=catalog.path)
-    source, revision, path, member, container = held[-1]
-    places = [(source, revision, path, member)]
-    names = session(catalog, registry, number).metadata.extra.get("files") if container else None
+    return files_of(catalog, whole(catalog, registry, number)[1])
+
+
+def files_of(catalog: Catalog, told: Told) -> list[Original]:
+    """The files that one reading of a session was made of."""
+    assert told.holder is not None
+    holder = told.holder
+    path, member = holder.path, holder.member
+    places = [(holder.source, holder.revision, path, member)]
+    names = told.session.metadata.extra.get("files") if holder.container else None
     if names:
         beside = [(path, name) if member else (path_text(path_of(path).with_name(name)), "") for name in names]
         places = [

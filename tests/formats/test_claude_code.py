@@ -463,9 +463,14 @@ def test_side_files_are_not_listed(home: Path) -> None:
 
 def test_resume_command() -> None:
     assert FORMAT.resume_command(load("plain")) == f"cd /home/mira/loom && claude --resume {SESSION_ID}"
-    odd = {"type": "user", "sessionId": "a b", "cwd": "/w/it's", "message": {"content": "hi"}}
+    odd = {"type": "user", "sessionId": "a-b", "cwd": "/w/it's", "message": {"content": "hi"}}
     (session,), _ = read_records(odd)
-    assert FORMAT.resume_command(session) == """cd '/w/it'"'"'s' && claude --resume 'a b'"""
+    assert FORMAT.resume_command(session) == """cd '/w/it'"'"'s' && claude --resume a-b"""
+    (session,), _ = read_records({**odd, "cwd": "-P"})
+    assert FORMAT.resume_command(session) == "cd -- -P && claude --resume a-b"
+    for words in ("--dangerously-skip-permissions", "a b", "a/../b", "a;b"):
+        (session,), _ = read_records({**odd, "sessionId": words})
+        assert FORMAT.resume_command(session) is None
     assert FORMAT.resume_command(load("minimal")) is None
 
 

@@ -578,9 +578,12 @@ def test_side_files(name: str) -> None:
 
 
 def test_resume_command_is_quoted() -> None:
-    meta = {"id": "a b", "cwd": "/w/my loom"}
+    meta = {"id": "a-b", "cwd": "/w/my loom"}
     session, _ = read(source_of({"type": "session_meta", "payload": meta}))
-    assert CODEX.resume_command(session) == "cd '/w/my loom' && codex resume 'a b'"
+    assert CODEX.resume_command(session) == "cd '/w/my loom' && codex resume a-b"
+    for odd in ("a b", "--yolo", "x/../y", "a\n"):
+        session, _ = read(source_of({"type": "session_meta", "payload": {**meta, "id": odd}}))
+        assert CODEX.resume_command(session) is None
 
 
 # --- any input ----------------------------------------------------------------------------------------------

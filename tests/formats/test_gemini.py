@@ -482,6 +482,9 @@ def test_project_from_history_and_from_the_header(home: Path) -> None:
     assert session is not None
     assert session.metadata.project == "/srv/it's here"
     assert GEMINI.resume_command(session) == "cd '/srv/it'\"'\"'s here' && gemini --resume s1"
+    for odd in ("--yolo", "s 1", "../s1"):
+        named = replace(session, metadata=replace(session.metadata, session_id=odd))
+        assert GEMINI.resume_command(named) is None
     marker = home / ".gemini" / "history" / "old" / ".project_root"
     marker.parent.mkdir(parents=True)
     marker.write_text("/srv/named\n")

@@ -126,7 +126,9 @@ def is_slash_command(text: str) -> bool:
 
 
 def whole_origin(value: JsonObject, blocks: list[Block]) -> Origin | None:
-    """The origin of a record that is not a person's as a whole; None if it has to be looked into."""
+    """The origin of a record that is one person's or machine's as a whole; None if it has to be looked into."""
+    if value.get("saidByPerson") is True:  # a mark of our own conversion: the words only look like the client's
+        return Origin.PERSON
     first = blocks[0]
     text = first.text if isinstance(first, Text) else ""
     if value.get("isCompactSummary") is True or _starts_summary(text):

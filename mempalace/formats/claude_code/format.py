@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mempalace.formats.base import Format, SessionFile, begins_with, home_folder, is_same_folder
+from mempalace.formats.base import Format, SessionFile, begins_with, home_folder, is_same_folder, reopening
 from mempalace.formats.claude_code.reader import Reader
 from mempalace.head import Head
 from mempalace.model import Session
@@ -145,14 +144,15 @@ class ClaudeCode(Format):
         beside = sorted(path.parent.glob("agent-*.jsonl"))
         return [*nested, *(agent for agent in beside if agent != path and begins_with(agent, own))]
 
+    def finds(self, path: Path, session_id: str) -> bool:
+        """It goes by the file's name alone."""
+        return path.name == f"{session_id}.jsonl"
+
     def resume_command(self, session: Session) -> str | None:
         """`claude --resume`, in the folder of the project: it finds sessions of the current folder only."""
-        session_id = session.metadata.session_id
-        if session.is_subagent or not session_id:
+        if session.is_subagent:
             return None
-        command = f"claude --resume {shlex.quote(session_id)}"
-        project = session.metadata.project
-        return f"cd {shlex.quote(project)} && {command}" if project else command
+        return reopening(session.metadata.session_id, session.metadata.project, "claude", "--resume")
 
 
 def _slug(folder: str) -> str:

@@ -12,7 +12,6 @@ TraeX write the first under a home of their own.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import date, timedelta
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mempalace.errors import ParseError
-from mempalace.formats.base import Format, begins_with, home_folder
+from mempalace.formats.base import Format, begins_with, home_folder, reopening
 from mempalace.formats.codex.items import as_dict, as_str
 from mempalace.formats.codex.session import RECORD_KINDS, Builder
 from mempalace.formats.codex.tools import CALLS, OUTPUTS
@@ -107,12 +106,9 @@ class Codex(Format):
 
     def resume_command(self, session: Session) -> str | None:
         """`codex resume <id>` in the session's folder; None for a sub-agent, which cannot be resumed alone."""
-        own = session.metadata.session_id
-        if own is None or session.is_subagent:
+        if session.is_subagent:
             return None
-        resume = f"codex resume {shlex.quote(own)}"
-        project = session.metadata.project
-        return f"cd {shlex.quote(project)} && {resume}" if project else resume
+        return reopening(session.metadata.session_id, session.metadata.project, "codex", "resume")
 
 
 def _days(path: Path) -> list[Path]:

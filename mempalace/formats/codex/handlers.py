@@ -63,7 +63,7 @@ def _message(drafts: Drafts, payload: Json) -> None:
         drafts.stamp = payload.get("timestamp")
     role, id = payload.get("role"), as_str(payload.get("id"))
     if role == "user":
-        _user(drafts, RESPONSE, blocks, id)
+        _user(drafts, RESPONSE, blocks, id, _marked(payload))
     elif role == "assistant":
         drafts.tell("assistant", RESPONSE, blocks, Role.ASSISTANT, Origin.ASSISTANT, id)
     elif role == "tool":
@@ -84,6 +84,11 @@ def _user(drafts: Drafts, stream: int, blocks: list[Block], id: str | None, orig
             drafts.events_tell_users = True
 
 
+def _marked(payload: Json) -> Origin | None:
+    """A person, where our own conversion says that words are theirs which look like the harness's."""
+    return Origin.PERSON if payload.get("said_by_person") is True else None
+
+
 def _user_message(drafts: Drafts, payload: Json) -> None:
     blocks = _content(drafts, payload, "message")
     urls = (url for url in as_list(payload.get("images")) if isinstance(url, str) and url)
@@ -91,7 +96,7 @@ def _user_message(drafts: Drafts, payload: Json) -> None:
     blocks += [Image(ref=path) for path in as_list(payload.get("local_images")) if isinstance(path, str) and path]
     # The releases of autumn 2025 said of an event what it injected; else `kind` is "plain" or absent.
     injected = payload.get("kind") in ("environment_context", "user_instructions")
-    _user(drafts, EVENT, blocks, None, Origin.INJECTED if injected else None)
+    _user(drafts, EVENT, blocks, None, Origin.INJECTED if injected else _marked(payload))
 
 
 def _agent_message(drafts: Drafts, payload: Json) -> None:

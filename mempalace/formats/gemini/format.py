@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mempalace.errors import ParseError
-from mempalace.formats.base import Format, home_folder
+from mempalace.formats.base import Format, home_folder, reopening
 from mempalace.formats.gemini.replay import FOREIGN_KEYS, Replay, is_header, is_patch, messages_of
 from mempalace.head import Head
 from mempalace.model import Session
@@ -133,11 +132,9 @@ class Gemini(Format):
 
     def resume_command(self, session: Session) -> str | None:
         """`gemini --resume <id>`, in the project's folder, where the tool looks for it."""
-        if session.is_subagent or not session.metadata.session_id:
+        if session.is_subagent:
             return None
-        command = f"gemini --resume {shlex.quote(session.metadata.session_id)}"
-        project = session.metadata.project
-        return f"cd {shlex.quote(project)} && {command}" if project else command
+        return reopening(session.metadata.session_id, session.metadata.project, "gemini", "--resume")
 
 
 def _document_of(head: Head) -> Any:
