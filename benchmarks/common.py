@@ -7,14 +7,12 @@ A way to search is named on the command line (`--legs hybrid,lexical,vector,mini
     vector      the bundled static vectors alone, over all dialogue chunks
     minilm      the bundled sentence encoder alone, over all dialogue chunks: not a part of the product's search,
                 computed here as the single leg to beat
-    a+b         these legs of the product together, where `Palace.search` takes `legs`
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import inspect
 import os
 import platform
 import random
@@ -24,8 +22,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,8 +39,6 @@ from mempalace.search import Reader
 from mempalace.transcript import unquote
 
 LEGS = ("hybrid", "lexical", "vector")
-NO_LIMIT = 1_000_000
-_PARAMETERS = inspect.signature(mempalace.Palace.search).parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +78,7 @@ class Asked:
         start = time.process_time()
         if leg == "minilm":
             found = self._dense(query, limit, capped)
-        elif leg == "vector" and "legs" not in _PARAMETERS:
+        elif leg == "vector":
             found = self._static(query, limit, capped)
         else:
             found = self._product(query, limit, leg, capped, filters)
@@ -90,9 +86,8 @@ class Asked:
         return found
 
     def _product(self, query: str, limit: int, leg: str, capped: bool, filters: dict[str, Any]) -> list[Found]:
-        filters = {**filters, **options_of(leg)}
-        with _uncapped(capped) as extra:
-            hits = self._palace.search(query, limit, **filters, **extra)
+        view = {} if capped else {"per_session": None}
+        hits = self._palace.search(query, limit, **filters, **options_of(leg), **view)
         return [Found(hit.chunk_id, hit.session_id, hit.text) for hit in hits]
 
     def _static(self, query: str, limit: int, capped: bool) -> list[Found]:
@@ -145,35 +140,15 @@ class Asked:
 
 
 def options_of(leg: str) -> dict[str, Any]:
-    """What `Palace.search` is given to use these legs only."""
-    if leg == "hybrid":
-        return {}
-    if leg == "lexical" and "lexical_only" in _PARAMETERS:
-        return {"lexical_only": True}
-    if "legs" not in _PARAMETERS:
-        raise SystemExit(f"this version's search takes no legs: {leg}")
-    return {"legs": tuple(leg.split("+"))}
+    """What `Palace.search` is given to search in a way of the product's own."""
+    if leg not in ("hybrid", "lexical"):
+        raise SystemExit(f"there is no way to search named {leg}: {', '.join(LEGS)}, minilm")
+    return {"lexical_only": True} if leg == "lexical" else {}
 
 
 def takes_filters(leg: str) -> bool:
     """Whether a way to search is the product's own, which knows filters."""
-    return leg != "minilm" and (leg != "vector" or "legs" in _PARAMETERS)
-
-
-@contextmanager
-def _uncapped(capped: bool) -> Iterator[dict[str, Any]]:
-    """What lifts the limit of hits per session: the parameter for it, or (before there was one) the constant."""
-    if capped:
-        yield {}
-    elif "per_session" in _PARAMETERS:
-        yield {"per_session": None}
-    else:
-        kept = ranking.MOST_PER_SESSION
-        ranking.MOST_PER_SESSION = NO_LIMIT
-        try:
-            yield {}
-        finally:
-            ranking.MOST_PER_SESSION = kept
+    return leg in ("hybrid", "lexical")
 
 
 def rows(palace: Path, sql: str, *values: Any) -> list[Any]:
@@ -204,7 +179,6 @@ def facts(corpus: str) -> dict[str, Any]:
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "commit": commit(),
-        "per_session": "parameter" if "per_session" in _PARAMETERS else "constant set for the run",
     }
 
 
