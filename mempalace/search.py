@@ -41,7 +41,6 @@ _MOST_SIMILAR = 3
 _MOST_TYPOS = 2
 _ALIKE = 0.7
 
-
 Leg = Callable[[int], dict[int, float]]
 
 
@@ -92,14 +91,14 @@ class _Search:
         self.allowed = self._restriction()
         included = [kind for kind in self.allowed.kinds or Kind if kind != Kind.DIALOGUE]
         self.scorer = Scorer(reader, query, self.wanted, filters.role, included, lexical_only=lexical_only)
-        self.indexes: list[str] = []
+        self.indexes: dict[str, None] = {}  # those that answered, in their order
 
     def run(self, context: int) -> SearchResults:
         kept = self._candidates()
         return SearchResults(
             query=self.query,
             filters=self.filters,
-            indexes=self.indexes,
+            indexes=list(self.indexes),
             results=hits.hits(self.catalog, kept, self.wanted, context, self.allowed.kinds),
             hidden=self._hidden(),
             terms=self._terms(),
@@ -113,7 +112,7 @@ class _Search:
         depth = max(_PHRASE_CANDIDATES if self.wanted.phrases else CANDIDATES, 2 * self.limit)
         is_first = True
         while True:
-            self.indexes = []
+            self.indexes = {}
             lexical, vector = (
                 leg(depth) if is_first else self._without_copies(leg, depth) for leg in (self._lexical, self._vector)
             )
@@ -121,14 +120,14 @@ class _Search:
             if self.wanted.excluded:
                 candidates = self._without_excluded(candidates)
             if self.scorer.score(candidates, lexical, vectors="vectors" in self.indexes):
-                self.indexes.append("rerank")
+                self.indexes["rerank"] = None
             kept = ranking.select(
                 candidates, self.wanted, self.limit, self.most, lambda one: hits.ident(self.catalog, one, self.wanted)
             )
             found_all = len(lexical) < depth and len(vector) < depth
             if len(kept) == self.limit or found_all or (depth >= _MOST_CANDIDATES and not is_first):
                 return kept
-            depth, is_first = min(4 * depth, _MOST_CANDIDATES), False
+            depth, is_first = max(depth, min(4 * depth, _MOST_CANDIDATES)), False
 
     def _without_copies(self, leg: Leg, depth: int) -> dict[int, float]:
         """What a leg finds, of chunks with the same words the latest two: thousands of them would hide all else."""
@@ -177,7 +176,7 @@ class _Search:
         index = self.reader.lexical
         if index is None:
             return {}
-        self.indexes.append("lexical")
+        self.indexes["lexical"] = None
         kinds = self.allowed.kinds
         if kinds == (Kind.DIALOGUE,):
             return index.search(self.wanted, self.allowed, depth)
@@ -193,7 +192,7 @@ class _Search:
         query = self.scorer.query_vector if self.reader.has_vectors else None
         if query is None:
             return {}
-        self.indexes.append("vectors")
+        self.indexes["vectors"] = None
         if self._is_narrow():
             return self._nearest_allowed(query, depth)
         # Several chunks may share a text, and texts may be out of scope: ask for more until there are enough.

@@ -144,10 +144,17 @@ def test_any_number_of_copies_hides_nothing(
     copies: Path, query: str, filters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "_MOST_CANDIDATES", 300)  # far fewer than there are copies
-    found = find(copies, query, 20, **filters).results
+    told = find(copies, query, 20, **filters)
+    assert len(set(told.indexes)) == len(told.indexes)
+    found = told.results
     assert {hit.session_id for hit in found} >= {f"own-{number:02}" for number in range(12)}
     assert [len(hit.copies) for hit in found if hit.copies] == [1_499]
     assert len(found) == 13
+
+
+def test_a_limit_beyond_all_candidates_gives_all(copies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "_MOST_CANDIDATES", 5)
+    assert len(find(copies, "deploy failed again", 2_000, per_session=None).results) == 13
 
 
 # --- time and other filters -----------------------------------------------------------------------------------
